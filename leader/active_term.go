@@ -2,10 +2,10 @@ package leader
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/renew"
 )
 
 // An activeTerm is one term in which this node leads or is about to lead. It has one number and one context.
@@ -13,7 +13,7 @@ type activeTerm struct {
 	term   Term
 	began  time.Time
 	trust  time.Duration // how long a good renewal is valid, from its start
-	ctx    *termContext
+	ctx    *boottime.Context
 	cancel context.CancelCauseFunc
 	until  boottime.Deadline       // deadline set by the last good renewal
 	clean  bool                    // the previous leader ended in good order
@@ -39,21 +39,13 @@ func (t *activeTerm) left() time.Duration { return t.until.Moment().Until() }
 // end cancels the context; the first cause stays.
 func (t *activeTerm) end(cause error) { t.cancel(cause) }
 
-// errExpired is the cause of a loss that the backend did not report.
-var errExpired = errors.New("no renewal succeeded in time")
-
-// A termContext is the leader's context.
-type termContext struct {
-	context.Context
-	active *activeTerm
-}
-
-// Err checks the clock: after a pause, a process must not act before its timers have run.
-func (c *termContext) Err() error {
-	if c.Context.Err() == nil && !c.active.alive() {
-		c.active.end(c.active.lost(errExpired))
+// expired ends the term if it can no longer be trusted, and returns the cause of its end.
+func (t *activeTerm) expired() error {
+	if t.alive() {
+		return nil
 	}
-	return c.Context.Err()
+	t.end(t.lost(renew.ErrExpired))
+	return context.Cause(t.ctx)
 }
 
 // newTerm begins a term in which this node does not lead yet. from is the start of the attempt or renewal
@@ -79,12 +71,11 @@ func (e *Elector) newTerm(l *lifecycle, from boottime.Moment) *activeTerm {
 	if e.binder != nil {
 		ctx = e.binder.Bind(ctx)
 	}
-	ctx, t.cancel = context.WithCancelCause(ctx)
-	t.ctx = &termContext{Context: ctx, active: t}
+	t.ctx, t.cancel = boottime.NewContext(ctx, t.expired)
 	t.until.Set(from.Add(t.trust))
 	keeping, stop := context.WithCancel(context.Background())
 	t.keeper = stop
-	go e.keep(keeping, t)
+	go e.keep(keeping, t, from)
 	return t
 }
 

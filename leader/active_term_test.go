@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/renew"
 )
 
 func termFrom(t *testing.T, trust time.Duration, from boottime.Moment) *activeTerm {
 	t.Helper()
 	v := &activeTerm{trust: trust, lost: func(cause error) error { return &LostError{Cause: cause} }}
 	v.until.Set(from.Add(trust))
-	ctx, cancel := context.WithCancelCause(t.Context())
-	v.ctx, v.cancel = &termContext{Context: ctx, active: v}, cancel
+	v.ctx, v.cancel = boottime.NewContext(t.Context(), v.expired)
 	return v
 }
 
@@ -41,13 +41,14 @@ func TestEitherClockEndsALease(t *testing.T) {
 
 func TestAContextMadeFromTheLeadersEndsWithItsClock(t *testing.T) {
 	t.Parallel()
-	v := termFrom(t, time.Minute, boottime.Moment{Mono: time.Now(), Boot: boottime.Now() - time.Minute}) // no timer has run
+	v := termFrom(t, time.Minute, boottime.Present())
 	child, cancel := context.WithCancel(v.ctx)
 	defer cancel()
+	v.until.Set(boottime.Moment{Mono: time.Now().Add(time.Minute), Boot: boottime.Now()}) // no timer has run
 	assert.NoError(t, child.Err(), "it has no clock of its own")
 	assert.Error(t, v.ctx.Err())
 	assert.Error(t, child.Err())
-	assert.ErrorIs(t, context.Cause(child), errExpired)
+	assert.ErrorIs(t, context.Cause(child), renew.ErrExpired)
 }
 
 // electedOnce is a Backend that is won once.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/identity"
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -191,10 +192,17 @@ func (c Config) checkTimes() error {
 }
 
 // margin allows for clocks that run at different rates.
-func (c Config) margin() time.Duration { return c.LeaseDuration / 10 }
+func (c Config) margin() time.Duration { return renew.Margin(c.LeaseDuration) }
 
 // trust is the time from the start of a good renewal to the deadline by which leadership ends.
 func (c Config) trust() time.Duration { return c.LeaseDuration - c.margin() - c.LossDrain }
+
+// renewals returns when to renew. A failed renewal is tried again after a fifth of RenewInterval.
+func (c Config) renewals() renew.Rules {
+	r := renew.Steadily(c.RenewInterval, c.RenewTimeout)
+	r.Failures = c.MaxRenewFailures
+	return r
+}
 
 func (c Config) rules() rules {
 	return rules{grace: c.ReconnectGrace > 0, reacquire: !c.LeadOnce}

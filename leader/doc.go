@@ -30,9 +30,10 @@
 // while the notice is under way, about a millisecond, unless Config.SettleDelay makes the successor wait.
 //
 // A process that is stopped past its deadline and resumes finds its context ended at the first check.
-// Whatever it does before that check still happens. IsLeader and Err of work's context check the clock. Done,
-// and contexts derived from work's context, do not: a timer ends them. After a suspend of the machine, that
-// takes up to RenewInterval or RenewTimeout.
+// Whatever it does before that check still happens. IsLeader, and Err and Done of work's context, check the
+// clock. Contexts that WithCancel or WithTimeout derived from work's context do not: a timer ends them. After
+// a suspend of the machine, that takes up to RenewInterval or RenewTimeout. A Done channel from before the
+// suspend closes then, too.
 //
 // Where no late write may win, guard the write: leader/postgres has Guard and InTx for transactions, and a
 // Term is a fencing token for everything else.

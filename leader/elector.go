@@ -318,9 +318,9 @@ func (e *Elector) IsLeader() bool {
 }
 
 // Context returns the leader's context. It ends when leadership does, with a cause that matches ErrLost or
-// ErrReleased. Its Err checks the clock. Its Done, and contexts derived from it, end a moment later, when a
-// timer has run. While the node does not lead, Context returns a context that has ended, with cause
-// ErrNotLeader.
+// ErrReleased. Its Err and Done check the clock. Contexts that WithCancel or WithTimeout derived from it end a
+// moment later, when a timer has run. While the node does not lead, Context returns a context that has ended,
+// with cause ErrNotLeader.
 func (e *Elector) Context() context.Context {
 	if t := e.current.Load(); t != nil {
 		return t.ctx

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+
+	"github.com/pglatch/pglatch/internal/renew"
 )
 
 // lead waits until leadership ends or a renewal reports its outcome.
@@ -64,7 +66,7 @@ func (d *drive) release() input {
 	default:
 	}
 	if !t.alive() { // no timer has run yet
-		return d.lose(t, errExpired)
+		return d.lose(t, renew.ErrExpired)
 	}
 	d.dropTerm()
 	if !drained {

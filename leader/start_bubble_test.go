@@ -21,11 +21,20 @@ func refusesForEver() call { return call{method: "TryAcquire", err: errRefused} 
 func TestStartWaitsForTheFirstAttemptAndNotForASettleDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, leader.Config{SettleDelay: 4 * time.Second}, uncleanly(slowly(acquires(1), 2*time.Second)), releases(), closes())
+		s := open(t, leader.Config{SettleDelay: 2 * time.Second}, uncleanly(slowly(acquires(1), 2*time.Second)), releases(), closes())
 		assert.Equal(t, 2*time.Second, time.Since(s.began))
 		assert.False(t, s.IsLeader(), "it settles")
-		s.at(6 * time.Second)
+		s.at(4 * time.Second)
 		assert.True(t, s.IsLeader())
+		s.finish()
+	})
+}
+
+func TestTheFirstRenewalIsAnIntervalAfterTheStartOfTheAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{}, slowly(acquires(1), 2*time.Second), renews(), releases(), closes())
+		s.at(6 * time.Second)
 		s.finish()
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/renew"
 )
 
 // The machine is suspended during the attempt that won: the keeper begins when the lease
@@ -27,7 +28,7 @@ func TestALeaseThatEndedInASuspensionIsLostAtOnce(t *testing.T) {
 			select {
 			case err := <-v.loss:
 				assert.Equal(t, "suspended", name)
-				assert.ErrorIs(t, err, errExpired)
+				assert.ErrorIs(t, err, renew.ErrExpired)
 				assert.ErrorIs(t, context.Cause(v.ctx.Context), ErrLost)
 			default:
 				assert.Equal(t, "control", name)

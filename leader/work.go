@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/boottime"
 )
 
 // Run runs work while the node leads. On each new leadership it calls work with a context that ends when
@@ -55,10 +57,10 @@ func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error)
 // so is dropped.
 func (e *Elector) serve(ctx context.Context, t *activeTerm, work func(context.Context) error) (over bool, err error) {
 	defer e.leave()
-	inner, cancel := context.WithCancelCause(t.ctx)
+	inner, cancel := boottime.NewContext(t.ctx, t.expired)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
-	wctx := &workContext{termContext{Context: inner, active: t}, ctx}
+	wctx := &workContext{inner, ctx}
 	err = work(wctx)
 	over = wctx.Err() != nil
 	if over && (errors.Is(err, wctx.Err()) || errors.Is(err, context.Cause(wctx))) {
@@ -69,13 +71,13 @@ func (e *Elector) serve(ctx context.Context, t *activeTerm, work func(context.Co
 
 // A workContext is the leader's context for work, combined with Run's.
 type workContext struct {
-	termContext
+	*boottime.Context
 	run context.Context
 }
 
 // Value returns the value from the leader's context, which includes Start's values, or else from Run's.
 func (c *workContext) Value(key any) any {
-	if v := c.termContext.Value(key); v != nil {
+	if v := c.Context.Value(key); v != nil {
 		return v
 	}
 	return c.run.Value(key)
