@@ -6,8 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/pause"
-	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/internal/renew"
 )
 
 // A Run is the right to run one tick. It is renewed in the background until End. It is safe for
@@ -16,14 +17,11 @@ type Run struct {
 	config Config
 	claim  Claim
 	parent context.Context //nolint:containedctx // the caller's; End checks whether it cut the run short
-	work   workContext
+	work   *boottime.Context
 	lose   context.CancelCauseFunc
+	until  boottime.Deadline  // until then the claim is trusted
 	stop   context.CancelFunc // the renewals
 	ended  chan struct{}      // they have
-
-	mu    sync.Mutex
-	until lease.Moment // until then the claim is trusted
-	guard *time.Timer
 
 	end sync.Once
 	// Set by end.
@@ -31,22 +29,20 @@ type Run struct {
 	err    error
 }
 
-func newRun(ctx context.Context, config Config, c Claim, sent lease.Moment) *Run {
+// newRun begins the run of a claim that was requested at sent.
+func newRun(ctx context.Context, config Config, c Claim, sent boottime.Moment) *Run {
 	r := &Run{config: config, claim: c, parent: ctx, ended: make(chan struct{})}
-	inner, lose := context.WithCancelCause(context.WithValue(ctx, claimKey{}, c))
-	r.work, r.lose = workContext{inner, r}, lose
-	r.until = trust(sent, c.Remaining)
-	r.mu.Lock() // expire reads guard
-	r.guard = time.AfterFunc(r.until.Remaining(), r.expire)
-	r.mu.Unlock()
+	r.until.Set(trust(sent, c.Remaining))
+	r.work, r.lose = boottime.NewContext(WithClaim(ctx, c), r.expired)
 	renewals, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop = stop
-	go r.renew(renewals)
+	go r.renew(renewals, sent)
 	return r
 }
 
-func trust(sent lease.Moment, remaining time.Duration) lease.Moment {
-	return lease.Trust(sent, lease.Lease{Remaining: remaining}, 0)
+// trust returns the Moment until which a claim is trusted that lasted remaining after a request of sent.
+func trust(sent boottime.Moment, remaining time.Duration) boottime.Moment {
+	return sent.Add(remaining - renew.Margin(remaining))
 }
 
 type claimKey struct{}
@@ -66,77 +62,57 @@ func WithClaim(ctx context.Context, c Claim) context.Context {
 func (r *Run) Claim() Claim { return r.claim }
 
 // Context returns the context for the work: see Do.
-func (r *Run) Context() context.Context { return &r.work }
+func (r *Run) Context() context.Context { return r.work }
 
-// A workContext checks the clock: work on a machine that was suspended must not go on before the
-// timers have run.
-type workContext struct {
-	context.Context
-
-	run *Run
-}
-
-func (c *workContext) Err() error {
-	if c.Context.Err() == nil && c.run.trusted().Passed() {
-		c.run.lose(c.run.late(errLate))
+// expired returns a *LostError if the claim can no longer be trusted.
+func (r *Run) expired() error {
+	if r.until.Passed() {
+		return r.late(renew.ErrExpired)
 	}
-	return c.Context.Err()
+	return nil
 }
-
-var errLate = errors.New("it was not renewed in time")
 
 func (r *Run) late(cause error) *LostError {
 	return &LostError{Job: r.claim.Job, Tick: r.claim.Tick, Cause: cause}
 }
 
-func (r *Run) trusted() lease.Moment {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.until
-}
+// left returns how long the claim can be trusted.
+func (r *Run) left() time.Duration { return r.until.Moment().Until() }
 
-// expire ends the work when the claim can no longer be trusted, even if a renewal hangs.
-func (r *Run) expire() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if remaining := r.until.Remaining(); remaining > 0 {
-		r.guard.Reset(remaining)
-		return
-	}
-	r.lose(r.late(errLate))
+// A renewal is the answer of Store.Renew.
+type renewal struct {
+	remaining time.Duration
+	err       error
 }
 
 // renew prolongs the claim until it is stopped, or lost.
-func (r *Run) renew(ctx context.Context) {
+func (r *Run) renew(ctx context.Context, sent boottime.Moment) {
 	defer close(r.ended)
-	interval := r.config.TTL / 3
-	for next := interval; ; {
-		if pause.For(ctx, min(next, r.trusted().Remaining())) != nil || r.trusted().Passed() {
-			return
-		}
-		sent := lease.Now()
-		within, cancel := context.WithTimeout(ctx, r.trusted().Remaining())
-		remaining, err := r.config.Store.Renew(within, r.claim, r.config.TTL)
-		cancel()
-		switch {
-		case err == nil:
-			next = interval
-			r.prolong(trust(sent, remaining))
-		case errors.Is(err, ErrLost):
-			r.lose(err)
-			return
-		default:
-			next = interval / 4
-		}
+	k := &renew.Keeper[renewal]{
+		Rules: renew.Steadily(r.config.TTL/3, r.config.TTL/3), Left: r.left, Judge: r.judge,
+		Renew: func(ctx context.Context) renewal {
+			remaining, err := r.config.Store.Renew(ctx, r.claim, r.config.TTL)
+			return renewal{remaining, err}
+		},
 	}
+	cause := k.Run(ctx, sent)
+	switch {
+	case errors.Is(cause, ErrLost):
+		r.lose(cause)
+	case cause != nil:
+		r.lose(r.late(cause))
+	}
+	k.Close()
 }
 
-func (r *Run) prolong(until lease.Moment) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if until.Remaining() > r.until.Remaining() {
-		r.until = until
+func (r *Run) judge(a renewal, sent boottime.Moment) (renew.Event, error) {
+	switch {
+	case a.err == nil && r.until.Extend(trust(sent, a.remaining)):
+		return renew.Kept, nil
+	case a.err == nil, errors.Is(a.err, ErrLost):
+		return renew.Gone, a.err
 	}
+	return renew.Failed, a.err
 }
 
 var errPanicked = errors.New("the work panicked")
@@ -149,7 +125,7 @@ func (r *Run) do(fn func(context.Context) error) (Record, error) {
 			_, _ = r.End(errPanicked)
 		}
 	}()
-	err := fn(&r.work)
+	err := fn(r.work)
 	returned = true
 	return r.End(err)
 }
@@ -163,7 +139,6 @@ func (r *Run) End(err error) (Record, error) {
 		noted := r.note(state)
 		r.stop()
 		<-r.ended
-		r.guard.Stop()
 		r.lose(context.Canceled)
 		r.record = Record{Job: r.claim.Job, Tick: r.claim.Tick, State: state, Node: r.claim.Node, Token: r.claim.Token, Began: r.claim.Began}
 		r.err = err
@@ -195,15 +170,15 @@ func (r *Run) outcome(err error) State {
 func (r *Run) note(s State) error {
 	ctx := context.WithoutCancel(r.parent)
 	for {
-		within, cancel := context.WithTimeout(ctx, max(r.trusted().Remaining(), r.config.TTL))
+		within, cancel := context.WithTimeout(ctx, max(r.left(), r.config.TTL))
 		err := r.config.Store.End(within, r.claim, s)
 		cancel()
 		if err == nil || errors.Is(err, ErrLost) {
 			return err
 		}
-		if r.trusted().Passed() {
+		if r.until.Passed() {
 			return r.late(err)
 		}
-		_ = pause.For(ctx, min(r.config.TTL/20, r.trusted().Remaining()))
+		_ = pause.For(ctx, min(r.config.TTL/20, r.left()))
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/pause"
-	"github.com/pglatch/pglatch/lease"
 )
 
 // A Runner runs ticks that no other node runs. It is safe for concurrent use, has nothing to close,
@@ -67,12 +67,12 @@ func (r *Runner) Claim(ctx context.Context, job string, tick time.Time) (*Run, e
 	if err := request.Validate(); err != nil {
 		return nil, err
 	}
-	until := lease.Now().Add(r.config.Wait)
+	until := boottime.Present().Add(r.config.Wait)
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		sent := lease.Now()
+		sent := boottime.Present()
 		claim, err := r.ask(ctx, request)
 		if err == nil {
 			return started(newRun(ctx, r.config, claim, sent))
@@ -81,7 +81,7 @@ func (r *Runner) Claim(ctx context.Context, job string, tick time.Time) (*Run, e
 		if !ok || taken.State != Running || until.Passed() {
 			return nil, err
 		}
-		if err := pause.For(ctx, min(r.pollAfter(), until.Remaining())); err != nil {
+		if err := pause.For(ctx, min(r.pollAfter(), until.Until())); err != nil {
 			return nil, err
 		}
 	}
@@ -103,7 +103,7 @@ func started(r *Run) (*Run, error) {
 	if r.work.Err() == nil {
 		return r, nil
 	}
-	_, err := r.End(context.Cause(&r.work))
+	_, err := r.End(context.Cause(r.work))
 	return nil, err
 }
 

@@ -126,6 +126,22 @@ func TestTheWorksContextEndsBeforeAnotherGetsTheTick(t *testing.T) {
 	}
 }
 
+func TestARenewalThatHangsLeavesTimeForAnother(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *faulty) {
+		t.Helper()
+		run, err := newRunner(t, once.Config{Store: f}).Claim(t.Context(), "report", time.Now())
+		require.NoError(t, err)
+		f.hang.Store(true)
+		time.Sleep(once.DefaultTTL * 2 / 3)
+		f.hang.Store(false)
+		time.Sleep(time.Minute)
+		require.NoError(t, run.Context().Err())
+		_, err = run.End(nil)
+		require.NoError(t, err)
+	})
+}
+
 func TestAnEndIsTriedUntilTheStoreIsBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *faulty) {
