@@ -61,14 +61,19 @@ func (l *Lease) trusted() lease.Moment {
 	return l.trust
 }
 
-// renewed records a renewal. It never shortens the trust.
-func (l *Lease) renewed(next lease.Lease, from lease.Moment) {
+// renewed records a renewal. It never shortens the trust. It returns false if the trust has ended,
+// because the program may already have acted on that.
+func (l *Lease) renewed(next lease.Lease, from lease.Moment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = next
+	if l.trust.Passed() {
+		return false
+	}
 	if trust := lease.Trust(from, next, l.margin); trust.Remaining() > l.trust.Remaining() {
 		l.trust = trust
 	}
+	return true
 }
 
 type leaseKey struct{}

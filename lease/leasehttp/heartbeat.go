@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // ErrLost is the cause of a StartHeartbeat context's end if its lease could not be kept. It differs
@@ -35,8 +36,9 @@ func (e *LostError) Unwrap() error { return e.Cause }
 
 // HeartbeatOptions configure how StartHeartbeat renews. The zero value is good.
 type HeartbeatOptions struct {
-	// Interval is the time between renewals, jittered by a tenth. If another lease of the client is
-	// renewed, a renewal can be up to a quarter of it earlier. 0 = a third of the TTL.
+	// Interval is the time between renewals, jittered: up to a tenth less. If another lease of the
+	// client is renewed, a renewal can be up to a quarter of it earlier. A renewal is never later
+	// than the lease can bear. 0 = a third of the TTL.
 	Interval time.Duration
 	TTL      time.Duration // of each renewal. 0 = as acquired
 }
@@ -54,9 +56,13 @@ type heartbeat struct {
 	stop  context.CancelFunc
 	ended chan struct{}
 
+	keeper renew.Keeper[error]
+	alone  bool         // the next renewal is not shared
+	shared <-chan error // the result of the next renewal, if others renew this lease with theirs
+
 	// Guarded by together.mu.
 	due     lease.Moment // of the next renewal
-	renewed chan error   // of size one: the result, if others renewed this lease with theirs
+	renewed chan<- error // for that result, which does not block
 }
 
 // StartHeartbeat renews a lease until ctx ends, the lease is lost, or ReleaseOnce or Close is
@@ -64,9 +70,9 @@ type heartbeat struct {
 //
 // The returned context is for the work. It ends with ctx and with the release. It also ends, with a
 // *LostError as its cause, when the lease can no longer be trusted. That is before the server
-// grants the lock to another holder, whatever the result of the renewals. Its Err checks the clock:
-// after a suspension of the machine, Err is not nil even before any timer has run. Done, and
-// contexts derived from it, can be late by an Interval unless Err is called.
+// grants the lock to another holder, whatever the result of the renewals. Its Err and Done check the
+// clock: after a suspension of the machine, they find the end even before any timer has run. A
+// channel that Done returned earlier, and contexts derived from it, can then be late by an Interval.
 //
 // The channel receives an error for each failed renewal and, at last, the *LostError if there is
 // one. It is closed at the end, and need not be read.
@@ -80,12 +86,13 @@ func (c *Client) StartHeartbeat(ctx context.Context, l *Lease, options Heartbeat
 	l.stopHeartbeat()
 	options.TTL = cmp.Or(options.TTL, l.request.TTL)
 	options.Interval = cmp.Or(options.Interval, options.TTL/3)
-	inner, lost := context.WithCancelCause(context.WithValue(ctx, leaseKey{}, l))
-	renewals, stop := context.WithCancel(inner)
 	h := &heartbeat{
 		client: c, lease: l, HeartbeatOptions: options,
-		errs: make(chan error, maxErrors+1), lost: lost, stop: stop, ended: make(chan struct{}),
+		errs: make(chan error, maxErrors+1), ended: make(chan struct{}),
 	}
+	work, lost := boottime.NewContext(context.WithValue(ctx, leaseKey{}, l), h.expired)
+	renewals, stop := context.WithCancel(work)
+	h.lost, h.stop = lost, stop
 	l.mu.Lock()
 	l.beat = h
 	l.mu.Unlock()
@@ -96,34 +103,25 @@ func (c *Client) StartHeartbeat(ctx context.Context, l *Lease, options Heartbeat
 	})
 	if !started {
 		unhook()
-		h.end(inner, errClosed)
+		h.end(work, errClosed)
+		close(h.ended)
 	}
-	return &workContext{Context: inner, beat: h}, h.errs
+	return work, h.errs
 }
 
-// A workContext is the context of a heartbeat's work.
-type workContext struct {
-	context.Context
-
-	beat *heartbeat
-}
-
-// Err checks the clock: work on a machine that was suspended must not go on before the timers have
-// run.
-func (c *workContext) Err() error {
-	if c.Context.Err() == nil && c.beat.lease.trusted().Passed() {
-		c.beat.lost(c.beat.late())
+// expired returns a *LostError if the lease can no longer be trusted.
+func (h *heartbeat) expired() error {
+	if h.lease.trusted().Passed() {
+		return h.late(renew.ErrExpired)
 	}
-	return c.Context.Err()
+	return nil
 }
 
-// late returns the error of a lease whose trusted time is over.
-func (h *heartbeat) late() *LostError {
-	return &LostError{Name: h.lease.request.Name, Cause: errLate}
+func (h *heartbeat) late(cause error) *LostError {
+	return &LostError{Name: h.lease.request.Name, Cause: cause}
 }
 
 var (
-	errLate   = errors.New("it was not renewed in time")
 	errEnds   = errors.New("the lease ends")
 	errClosed = errors.New("the client is closed")
 )
@@ -138,64 +136,52 @@ func (l *Lease) stopHeartbeat() {
 	}
 }
 
-// run renews the lease. The guard ends the work's context in time even if a renewal hangs.
+// run renews the lease until it is lost or ctx ends.
 func (h *heartbeat) run(ctx context.Context) {
-	guard := h.guard()
-	defer guard.Stop()
-	failures := 0
-	for {
-		next := wire.Jitter(h.Interval/5) + h.Interval*9/10
-		if failures > 0 {
-			next = min(next, wire.Jitter(h.Interval/8<<min(failures-1, 3)))
-		}
-		err := h.renewIn(ctx, min(next, h.lease.Remaining()), failures%2 == 1 || h.client.sendsSingly())
-		switch {
-		case err == nil:
-			failures = 0
-		case ctx.Err() != nil:
-			h.end(ctx, nil)
-			return
-		case errors.Is(err, errLate), errors.Is(err, lease.ErrStale), errors.Is(err, lease.ErrExpired), errors.Is(err, lease.ErrNotFound):
-			h.end(ctx, err)
-			return
-		default:
-			failures++
-			h.report(err)
-		}
+	defer close(h.ended)
+	pause := max(min(h.Interval, h.TTL/3)/8, time.Millisecond)
+	h.keeper = renew.Keeper[error]{
+		Rules: renew.Rules{Interval: h.Interval, Pause: pause, Longest: max(h.Interval, pause)}, // a server has many clients
+		Left:  h.lease.Remaining, Renew: h.renew, Judge: h.judge, Others: h.await,
 	}
+	cause := h.keeper.Run(ctx, boottime.Present())
+	h.client.together.leave(h)
+	h.end(ctx, cause)
+	h.keeper.Close()
 }
 
-// renewIn renews the lease after d, or earlier together with others. The error is errLate if the
-// lease ended.
-func (h *heartbeat) renewIn(ctx context.Context, d time.Duration, alone bool) error {
-	if alone {
-		if err := pause.For(ctx, d); err != nil {
-			return err
-		}
+// await lets others renew the lease with theirs, before its next renewal is due. A failed renewal
+// is tried again alone.
+func (h *heartbeat) await(wait time.Duration) (shorter time.Duration, answers <-chan error) {
+	failures := h.keeper.Failures()
+	if failures == 0 {
+		shorter = wait - rand.N(wait/10+1)
+	} else {
+		shorter = wait - rand.N(wait/2+1)
+	}
+	h.shared = nil
+	if h.alone = failures%2 == 1 || h.client.sendsSingly(); !h.alone {
+		h.shared = h.client.together.enter(h, shorter)
+	}
+	return shorter, h.shared
+}
+
+// renew renews the lease, and others with it that are due soon.
+func (h *heartbeat) renew(ctx context.Context) error {
+	if h.alone {
 		return h.renewAlone(ctx)
 	}
-	t := &h.client.together
-	renewed := t.enter(h, d)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case err := <-renewed:
-		return err
-	case <-timer.C:
-	case <-ctx.Done():
-		t.leave(h)
-		return context.Cause(ctx)
-	}
-	all := t.gather(h)
+	all := h.client.together.gather(h)
 	if len(all) == 1 {
 		return h.renewAlone(ctx)
 	}
 	if len(all) > 1 && !h.client.goIfOpen(func() { h.client.renewTogether(all) }) {
 		return errClosed
 	}
-	timer.Reset(h.lease.Remaining() / 2)
+	timer := time.NewTimer(h.lease.Remaining() / 2)
+	defer timer.Stop()
 	select {
-	case err := <-renewed:
+	case err := <-h.shared:
 		return err
 	case <-timer.C: // this lease does not depend on the shared answer, which is still used if it comes later
 		return h.renewAlone(ctx)
@@ -205,11 +191,6 @@ func (h *heartbeat) renewIn(ctx context.Context, d time.Duration, alone bool) er
 }
 
 func (h *heartbeat) renewAlone(ctx context.Context) error {
-	if h.lease.trusted().Passed() {
-		return errLate
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, h.lease.Remaining(), errEnds)
-	defer cancel()
 	var r renewal
 	r.lease, r.from, r.err = h.client.renew(ctx, h.request())
 	return h.take(r)
@@ -221,33 +202,28 @@ func (h *heartbeat) request() lease.RenewRequest {
 
 // take records the result of a renewal.
 func (h *heartbeat) take(r renewal) error {
-	if r.err == nil {
-		h.lease.renewed(r.lease, r.from)
+	if r.err == nil && !h.lease.renewed(r.lease, r.from) {
+		return renew.ErrExpired
 	}
 	return r.err
 }
 
-// guard ends the work's context when the lease can no longer be trusted.
-func (h *heartbeat) guard() *time.Timer {
-	var timer *time.Timer
-	set := make(chan struct{})
-	timer = time.AfterFunc(h.lease.Remaining(), func() {
-		<-set
-		if remaining := h.lease.Remaining(); remaining > 0 {
-			timer.Reset(remaining)
-			return
-		}
-		h.lost(h.late())
-	})
-	close(set)
-	return timer
+func (h *heartbeat) judge(err error, _ boottime.Moment) (renew.Event, error) {
+	switch {
+	case err == nil:
+		return renew.Kept, nil
+	case errors.Is(err, renew.ErrExpired), errors.Is(err, lease.ErrStale), errors.Is(err, lease.ErrExpired), errors.Is(err, lease.ErrNotFound):
+		return renew.Gone, err
+	}
+	h.report(err)
+	return renew.Failed, err
 }
 
 // end ends the work and closes the channel. A nil cause means that the heartbeat was stopped, or
-// that the guard was faster.
+// that the work's context found the loss first.
 func (h *heartbeat) end(ctx context.Context, cause error) {
 	if cause != nil {
-		h.lost(&LostError{Name: h.lease.request.Name, Cause: cause})
+		h.lost(h.late(cause))
 	}
 	h.lost(context.Canceled)
 	if lost, ok := errors.AsType[*LostError](context.Cause(ctx)); ok {
@@ -255,7 +231,6 @@ func (h *heartbeat) end(ctx context.Context, cause error) {
 	}
 	h.stop()
 	close(h.errs)
-	close(h.ended)
 }
 
 // report sends an error to the channel, if there is room for it beside the last one.

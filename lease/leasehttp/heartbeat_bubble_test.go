@@ -38,6 +38,43 @@ func TestTheWorkEndsBeforeAnotherCanHaveTheLease(t *testing.T) {
 	})
 }
 
+func TestALeaseThatEndsBeforeAnIntervalIsRenewed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, options := range map[string]leasehttp.HeartbeatOptions{
+			"it was acquired long ago": {},
+			"its interval is too long": {Interval: flockTTL},
+		} {
+			f := keep(t, 0, leaseserver.Config{})
+			l, err := f.client.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{})
+			require.NoError(t, err)
+			if options.Interval == 0 {
+				time.Sleep(flockTTL * 3 / 4)
+			}
+			work, _ := f.client.StartHeartbeat(t.Context(), l, options)
+			time.Sleep(10 * flockTTL)
+			require.NoError(t, work.Err(), name)
+			f.client.Close()
+		}
+	})
+}
+
+func TestARenewalAfterTheDeadlineRevivesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := keep(t, 1, leaseserver.Config{})
+		defer f.client.Close()
+		l := f.leases[0]
+		f.breaks(func(_ *http.Request, serve func() *http.Response) (*http.Response, error) {
+			l.Suspend(flockTTL) // and no timer has run when the answer comes
+			return serve(), nil
+		})
+		<-f.works[0].Done()
+		require.ErrorIs(t, context.Cause(f.works[0]), leasehttp.ErrLost)
+		assert.Zero(t, l.Remaining())
+	})
+}
+
 func TestWaitingInTheLineTakesNothingOfTheLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -25,9 +25,10 @@ func (t *together) enter(h *heartbeat, d time.Duration) <-chan error {
 		t.waiting = make(map[*heartbeat]struct{})
 	}
 	h.due = lease.Now().Add(d)
-	h.renewed = make(chan error, 1)
+	renewed := make(chan error, 1)
+	h.renewed = renewed
 	t.waiting[h] = struct{}{}
-	return h.renewed
+	return renewed
 }
 
 func (t *together) leave(h *heartbeat) {
