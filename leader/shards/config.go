@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/identity"
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader"
 	leaderdriver "github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/shards/driver"
@@ -190,10 +191,13 @@ func wrong(field string, value any, remedy string) error {
 }
 
 // margin allows for clocks that run at different rates.
-func (c Config) margin() time.Duration { return c.LeaseDuration / 10 }
+func (c Config) margin() time.Duration { return renew.Margin(c.LeaseDuration) }
 
 // trust is the time from the start of a good renewal to the deadline by which ownership ends.
 func (c Config) trust() time.Duration { return c.LeaseDuration - c.margin() - c.LossDrain }
+
+// renewals returns when to renew.
+func (c Config) renewals() renew.Rules { return renew.Steadily(c.RenewInterval, c.RenewTimeout) }
 
 // patience is how long a member may leave alone shards that it should take: it needs to look, to claim, and
 // to be seen as the owner.

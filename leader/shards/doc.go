@@ -48,8 +48,8 @@
 //   - Two nodes never own one shard, whatever they believe of each other, with the exceptions below.
 //   - In an orderly hand-over, a shard's context ends first, then its work returns, then the shard is
 //     released.
-//   - When the backend stops answering, the contexts end before the leases can, LossDrain earlier. Err of the
-//     context checks the clock: a process that was stopped finds it ended at the first check.
+//   - When the backend stops answering, the contexts end before the leases can, LossDrain earlier. Err and
+//     Done of the context check the clock: a process that was stopped finds it ended at the first check.
 //   - Terms of a shard rise, on every node.
 //   - When faults are over and the lists agree, each shard is owned. Each node has its part by weight,
 //     rounded down or up, within the times of ADR 28. Pins, drains and shards that a node cannot claim take

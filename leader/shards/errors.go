@@ -33,6 +33,3 @@ func (e *LostError) Is(target error) bool { return target == leader.ErrLost }
 
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
-
-// errExpired is the cause of a loss that the backend did not report.
-var errExpired = errors.New("no renewal succeeded in time")

@@ -178,7 +178,7 @@ func TestARenewalThatComesTooLateProlongsNothing(t *testing.T) {
 		pass(20 * time.Second)
 		assert.Zero(t, a.Stats().Lost)
 		a.Distrust()
-		pass(4 * time.Second)
+		pass(5 * time.Second) // until its answer
 		assert.Equal(t, int64(1), a.Stats().Lost)
 		a.backend.SetDelay(0)
 		pass(20 * time.Second)

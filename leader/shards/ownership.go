@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/driver"
@@ -15,7 +16,7 @@ type ownership struct {
 	shard   Shard
 	session *session
 	began   time.Time
-	ctx     *shardContext
+	ctx     *boottime.Context
 	cancel  context.CancelCauseFunc
 
 	// The fields below are guarded by the Node's mu.
@@ -32,20 +33,6 @@ type ownership struct {
 // it before until. If no other node would claim it, the limit is alone instead.
 type shunning struct{ until, alone time.Time }
 
-// A shardContext is the context of a shard's work.
-type shardContext struct {
-	context.Context
-	session *session
-}
-
-// Err checks the clock: after a pause, a process must not act before its timers have run.
-func (c *shardContext) Err() error {
-	if c.Context.Err() == nil && c.session.until.Passed() {
-		c.session.lose(errExpired)
-	}
-	return c.Context.Err()
-}
-
 // longRun is how long work has to run so that its next failure counts as the first.
 const longRun = time.Minute
 
@@ -56,12 +43,11 @@ func (r *run) adopt(s *session, g driver.Grant) bool {
 	if binder, ok := s.Session.(driver.Binder); ok {
 		base = binder.Bind(base, g)
 	}
-	inner, cancel := context.WithCancelCause(base)
-	o.ctx, o.cancel = &shardContext{inner, s}, cancel
+	o.ctx, o.cancel = boottime.NewContext(base, s.expired)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !s.lasts() {
-		cancel(leader.ErrLost)
+		o.cancel(leader.ErrLost)
 		return false
 	}
 	s.owned[g.Name], r.owned[g.Name] = o, o

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
@@ -44,23 +46,58 @@ func (n *Node) newSession(s driver.Session, self driver.Member, from boottime.Mo
 	o.until.Set(from.Add(n.config.trust()))
 	ctx, stop := context.WithCancel(context.Background())
 	o.stop = stop
-	go o.keep(ctx)
+	go o.keep(ctx, from)
 	return o
 }
 
 // lasts reports whether the node owns the session's shards. The caller holds the Node's mu.
 func (o *session) lasts() bool { return !o.over && !o.until.Passed() }
 
-// keep renews the session until ctx ends or it is lost.
-func (o *session) keep(ctx context.Context) {
+// expired ends the session if it can no longer be trusted, and returns why. The context of a shard calls it.
+func (o *session) expired() error {
+	if !o.until.Passed() {
+		return nil
+	}
+	o.lose(renew.ErrExpired)
+	return renew.ErrExpired
+}
+
+// keep renews the session until ctx ends or it is lost. from is the start of its Open.
+func (o *session) keep(ctx context.Context, from boottime.Moment) {
 	defer close(o.kept)
-	k := &keeper{session: o, results: make(chan renewal, 1)}
-	if cause := k.run(ctx); cause != nil {
+	config := &o.node.config
+	k := renew.Keeper[renewal]{
+		Rules: config.renewals(), Left: func() time.Duration { return o.until.Moment().Until() },
+		Gone: o.Lost(), Judge: o.judge,
+		Renew: func(ctx context.Context) renewal {
+			lost, err := o.Renew(ctx, config.LeaseDuration)
+			return renewal{lost, err}
+		},
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { o.watch(ctx) })
+	cause := k.Run(ctx, from)
+	if errors.Is(cause, renew.ErrEnded) {
+		cause = fmt.Errorf("the backend ended it: %w", leader.ErrLost)
+	}
+	if cause != nil {
 		o.lose(cause)
 	}
-	if k.cancel != nil { // a renewal is under way
-		k.cancel()
-		<-k.results
+	k.Close()
+	cancel()
+	watch.Wait()
+}
+
+// watch passes the backend's signals on to the node until ctx ends.
+func (o *session) watch(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.Changed():
+			notify(o.node.look)
+		}
 	}
 }
 
@@ -91,102 +128,31 @@ type renewal struct {
 	err  error
 }
 
-// A keeper renews a session.
-type keeper struct {
-	*session
-	results chan renewal
-	sent    boottime.Moment    // start of the present renewal
-	cancel  context.CancelFunc // cancels that renewal; nil = none under way
-	last    error              // of the last renewal
-}
-
-// run returns nil when ctx ends, or the reason why the session is lost.
-func (k *keeper) run(ctx context.Context) error {
-	config := &k.node.config
-	next := time.NewTimer(config.RenewInterval)
-	defer next.Stop()
-	expiry := time.NewTimer(k.until.Moment().Until())
-	defer expiry.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-k.Lost():
-			return fmt.Errorf("the backend ended it: %w", leader.ErrLost)
-		case <-k.Changed():
-			notify(k.node.look)
-		case <-expiry.C:
-			if left := k.until.Moment().Until(); left > 0 {
-				expiry.Reset(left)
-				continue
-			}
-			return k.expired()
-		case <-next.C:
-			if k.until.Passed() { // the process was stopped, or the machine suspended
-				return k.expired()
-			}
-			k.renew()
-		case r := <-k.results:
-			k.cancel()
-			k.cancel = nil
-			pause, err := k.judge(r)
-			if err != nil {
-				return err
-			}
-			next.Reset(pause)
-		}
-	}
-}
-
-func (k *keeper) renew() {
-	config := &k.node.config
-	var ctx context.Context
-	ctx, k.cancel = context.WithTimeout(context.Background(), config.RenewTimeout)
-	k.sent = boottime.Present()
-	go func() {
-		lost, err := k.Renew(ctx, config.LeaseDuration)
-		k.results <- renewal{lost, err}
-	}()
-}
-
-// judge returns the delay before the next renewal, or the error that ends the session.
-func (k *keeper) judge(r renewal) (time.Duration, error) {
-	n := k.node
-	k.drop(r.lost)
+// judge records the answer to a renewal.
+func (o *session) judge(r renewal, sent boottime.Moment) (renew.Event, error) {
+	n := o.node
+	o.drop(r.lost)
 	switch {
-	case r.err == nil:
-		if !k.until.Extend(k.sent.Add(n.config.trust())) {
-			return 0, k.expired() // it came too late
-		}
-		k.last = nil
-		return max(n.config.RenewInterval-time.Since(k.sent.Mono), 0), nil
-	case errors.Is(r.err, leader.ErrLost):
-		return 0, r.err
+	case r.err == nil && o.until.Extend(sent.Add(n.config.trust())):
+		return renew.Kept, nil
+	case r.err == nil, errors.Is(r.err, leader.ErrLost):
+		return renew.Gone, r.err
 	}
-	k.last = r.err
 	n.failed("renewing", r.err)
-	return n.config.RenewInterval / 5, nil
+	return renew.Failed, r.err
 }
 
 // drop ends the ownership of shards that were lost one by one.
-func (k *keeper) drop(names []string) {
-	n := k.node
+func (o *session) drop(names []string) {
+	n := o.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, name := range names {
-		if o := k.owned[name]; o != nil {
-			n.loseLocked(o, leader.ErrLost)
+		if owned := o.owned[name]; owned != nil {
+			n.loseLocked(owned, leader.ErrLost)
 		}
 	}
 	if len(names) > 0 {
 		notify(n.wake)
 	}
-}
-
-// expired returns the error for a loss at the deadline, with the last renewal's error.
-func (k *keeper) expired() error {
-	if k.last != nil {
-		return fmt.Errorf("%w: %w", errExpired, k.last)
-	}
-	return errExpired
 }
