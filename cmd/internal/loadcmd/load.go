@@ -1,4 +1,4 @@
-// Package loadcmd contains the command load, which runs the load of package bench/load.
+// Package loadcmd contains the command load, which runs the load of package load.
 package loadcmd
 
 import (
@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglatch/pglatch/cmd/internal/load"
 	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/program"
-	"github.com/pglatch/pglatch/internal/bench/load"
 	"github.com/pglatch/pglatch/lease"
 )
 

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/cmd/internal/load"
 	"github.com/pglatch/pglatch/cmd/internal/program"
-	"github.com/pglatch/pglatch/internal/bench/load"
 )
 
 // showProgress writes a line with the progress of a run to stderr, if that is a terminal, until

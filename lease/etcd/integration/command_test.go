@@ -25,14 +25,18 @@ import (
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
+// command builds pglatch-etcd.
+func command(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "pglatch-etcd")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../cmd/pglatch-etcd", "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	return program
+}
+
 func TestTheCommandServesACluster(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "pglatch-etcd")
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../cmd/pglatch-etcd", "-o", program, ".")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
-
-	dir := filepath.Join(t.TempDir(), "etcd")
+	program, dir := command(t), filepath.Join(t.TempDir(), "etcd")
 	address, stop, err := etcdtest.Serve(etcdtest.Member{Dir: dir, TLS: true, NoFsync: true, Heartbeat: quick})
 	require.NoError(t, err)
 	t.Cleanup(stop)

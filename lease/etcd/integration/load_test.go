@@ -1,33 +1,37 @@
 package integration_test
 
 import (
-	"context"
+	"encoding/json"
+	"os/exec"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/internal/bench/load"
-	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
-	"github.com/pglatch/pglatch/lease/leasehttp"
-	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
 // A TTL of less than a second becomes one of a whole second at least, and etcd ends leases some time after theirs.
 func TestTheLoadFindsNoBrokenPromiseOnEtcd(t *testing.T) {
 	t.Parallel()
-	store := open(t, nil, serve(t, etcdtest.Member{NoFsync: true}))
-	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
-	client := servetest.Client(t, h, leasehttp.ClientConfig{})
+	program := command(t)
+	store := "etcd://" + strings.TrimPrefix(serve(t, etcdtest.Member{NoFsync: true}), "http://")
 	stale := 0
 	for round := 0; stale == 0 && round < 5; round++ { // a busy machine may not get as far in its time
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-		r := load.New(load.Config{Locks: load.OfServer(client), Clients: 8, Names: 8, TTL: 300 * time.Millisecond, Heartbeat: 0.05, Expire: 0.3}).Run(ctx)
-		cancel()
-		require.Empty(t, r.Violations)
-		stale = r.Counts.StaleRenewals
+		load := exec.CommandContext(t.Context(), program, "load", "--store", store, "--duration", "8s", "-o", "json",
+			"--clients", "8", "--locks", "8", "--ttl", "300ms", "--heartbeats", "5", "--expire", "30")
+		var says strings.Builder
+		load.Stderr = &says
+		out, err := load.Output()
+		require.NoError(t, err, "%s%s", out, &says)
+		var report struct {
+			Counts struct {
+				StaleRenewals int `json:"stale_renewals_refused"`
+			}
+		}
+		require.NoError(t, json.Unmarshal(out, &report), string(out))
+		stale = report.Counts.StaleRenewals
 	}
 	assert.Positive(t, stale, "some were left to expire")
 }
