@@ -157,6 +157,10 @@ fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases
 	$(GO) test -run '^$$' -fuzz FuzzRecord -fuzztime 20s ./leader/file
 	$(GO) test -run '^$$' -fuzz FuzzReadIntervals -fuzztime 20s ./cmd/internal/leadercmd
 
+.PHONY: house
+house: ## draw which packages import which, by the floors of CONTRIBUTING.md; make test checks that imports point down
+	$(GO) test -count=1 -run PointDown -v ./internal/test/imports
+
 .PHONY: lint
 lint: ## lint and vet with the pinned linter, and look for sentences that are hard to read
 	$(TRY) try $(GO) run -C tools ./cmd/prose ..; try $(TOOL) golangci-lint run ./...; for m in $(LINTED); do \

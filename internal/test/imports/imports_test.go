@@ -1,4 +1,5 @@
-// Package imports_test counts the packages that an import of this library adds to a program.
+// Package imports_test counts the packages that an import of this library adds to a program, and checks that imports
+// point down.
 package imports_test
 
 import (
