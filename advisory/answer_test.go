@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
@@ -210,7 +211,7 @@ func TestTheStackOfAHolderGoesToItsOwnLogIfItAllowsThat(t *testing.T) {
 	t.Parallel()
 	for _, allowed := range []bool{true, false} {
 		dsn := pgtest.DSN(t)
-		var log syncBuffer
+		var log capture.Text
 		locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Answer: introspect.Config{AllowDump: allowed}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
 		defer locker.Close()
@@ -236,21 +237,4 @@ func TestTheStackOfAHolderGoesToItsOwnLogIfItAllowsThat(t *testing.T) {
 func stuckInTheMiddle(stuck chan<- struct{}, stop <-chan struct{}) {
 	close(stuck)
 	<-stop
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

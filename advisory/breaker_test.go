@@ -5,9 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/internal/test/tabletrace"
 	"github.com/pglatch/pglatch/introspect"
 )
@@ -63,55 +63,24 @@ func cross(ctx context.Context, what string) error {
 	})
 }
 
-// A crosser is a process that runs cross.
-type crosser struct {
-	cmd   *exec.Cmd
-	lines *bufio.Scanner
-	stdin io.WriteCloser
-}
-
-func startCrosser(t *testing.T, dsn string, first, second int64, breaks bool) *crosser {
+// startCrosser starts a process that runs cross. A line tells it to go on.
+func startCrosser(t *testing.T, dsn string, first, second int64, breaks bool) *proctest.Process {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %t %s", crossing, first, second, breaks, dsn))
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	c := &crosser{cmd, bufio.NewScanner(out), stdin}
-	require.True(t, c.lines.Scan())
-	require.Equal(t, "held", c.lines.Text())
-	return c
-}
-
-func (c *crosser) proceed(t *testing.T) {
-	t.Helper()
-	_, err := io.WriteString(c.stdin, "\n")
-	require.NoError(t, err)
-}
-
-// result is what it printed last: "" = it had both locks.
-func (c *crosser) result() (text string) {
-	for c.lines.Scan() {
-		text = c.lines.Text()
-	}
-	return text
+	p := proctest.Start(t, proctest.Self(t, fmt.Sprintf("%s=%d %d %t %s", crossing, first, second, breaks, dsn)))
+	p.Expect("held")
+	return p
 }
 
 func TestADeadlockAcrossProcessesIsBrokenAndNamed(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	a, b, c := startCrosser(t, dsn, 1, 2, true), startCrosser(t, dsn, 2, 3, true), startCrosser(t, dsn, 3, 1, true)
-	for _, process := range []*crosser{a, b, c} {
-		process.proceed(t)
+	for _, process := range []*proctest.Process{a, b, c} {
+		process.Tell("go on")
 	}
 	var failed []string
-	for _, process := range []*crosser{a, b, c} {
-		if text := process.result(); text != "" {
-			failed = append(failed, text)
-		}
+	for _, process := range []*proctest.Process{a, b, c} {
+		failed = slices.AppendSeq(failed, process.Lines()) // nothing if it had both locks
 	}
 	require.NotEmpty(t, failed, "none can have got its locks otherwise")
 	require.Less(t, len(failed), 3, "%q", failed)
@@ -129,8 +98,8 @@ func TestADeadlockAcrossProcessesIsSeenAndStaysIfNobodyMayBreakIt(t *testing.T) 
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	a, b := startCrosser(t, dsn, 1, 2, false), startCrosser(t, dsn, 2, 1, false)
-	a.proceed(t)
-	b.proceed(t)
+	a.Tell("go on")
+	b.Tell("go on")
 	v := view(t, dsn)
 	var before introspect.Cycle
 	seen := 0

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
@@ -18,7 +19,7 @@ type crowd struct {
 	setup   setup
 	workers []*worker
 	names   int
-	written [][][]byte // of those that were killed
+	written [][]string // of those that were killed
 }
 
 func (c *crowd) join(l language) {
@@ -40,7 +41,7 @@ func (c *crowd) replace(l language) {
 // lines is how much the workers have written that nobody has read.
 func (c *crowd) lines() (n int) {
 	for _, w := range c.workers {
-		n += len(w.lines)
+		n += w.Stdout.Unread()
 	}
 	return n
 }
@@ -49,7 +50,7 @@ func (c *crowd) lines() (n int) {
 func (c *crowd) await(more int) {
 	c.t.Helper()
 	target := c.lines() + more
-	require.Eventually(c.t, func() bool { return c.lines() >= target }, patience, 10*time.Millisecond, "no load")
+	require.Eventually(c.t, func() bool { return c.lines() >= target }, 2*await.Patience, 10*time.Millisecond, "no load")
 }
 
 // history ends the workers and returns what they were answered.
@@ -68,7 +69,7 @@ func (c *crowd) history() *leasetest.History {
 
 				Call int `json:"call"`
 			}
-			require.NoError(c.t, json.Unmarshal(line, &o), "%s", line)
+			require.NoError(c.t, json.Unmarshal([]byte(line), &o), line)
 			if at, known := calls[o.Call]; known {
 				ops[at] = o.Operation
 				continue

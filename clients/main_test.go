@@ -3,24 +3,18 @@
 package clients_test
 
 import (
-	"bufio"
 	"encoding/json"
-	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/notrun"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
-
-// patience bounds what a test waits for on a slow and busy machine.
-const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) { clitest.MainOf(m, "../cmd/pglatch") }
 
@@ -63,10 +57,8 @@ type setup struct {
 
 // A worker is a process that uses a client.
 type worker struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	lines chan []byte // what it writes; closed at its end
+	*proctest.Process
+	t *testing.T
 }
 
 // start starts a worker, which is killed at the end of the test.
@@ -74,35 +66,13 @@ func (l language) start(t *testing.T, s setup) *worker {
 	t.Helper()
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
-	w := &worker{t: t, cmd: exec.CommandContext(t.Context(), l.program, l.worker, string(text)), lines: make(chan []byte, 100_000)}
-	w.cmd.Stderr = os.Stderr
-	w.in, err = w.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := w.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, w.cmd.Start())
-	go func() {
-		defer close(w.lines)
-		for r := bufio.NewReader(out); ; {
-			line, err := r.ReadBytes('\n')
-			if err != nil { // what a killed process began to write says nothing
-				return
-			}
-			w.lines <- line
-		}
-	}()
-	t.Cleanup(func() { w.kill() })
-	return w
+	return &worker{proctest.Start(t, proctest.Command(t, l.program, l.worker, string(text))), t}
 }
 
-// kill ends the process, with what it does, and returns all it has written that nobody read.
-func (w *worker) kill() (all [][]byte) {
-	_ = w.cmd.Process.Kill()
-	for line := range w.lines {
-		all = append(all, line)
-	}
-	_ = w.cmd.Wait()
-	return all
+// kill ends the process, with what it does, and returns all lines it has written that nobody read.
+func (w *worker) kill() []string {
+	w.Kill()
+	return slices.Collect(w.Lines())
 }
 
 // A command is what a worker that obeys does; the lease, and its owner, is called As.
@@ -132,19 +102,13 @@ func (w *worker) send(c command) {
 	w.t.Helper()
 	text, err := json.Marshal(c)
 	require.NoError(w.t, err)
-	_, err = w.in.Write(append(text, '\n'))
-	require.NoError(w.t, err)
+	w.Tell(string(text))
 }
 
 func (w *worker) answer() (r reply) {
 	w.t.Helper()
-	select {
-	case line, ok := <-w.lines:
-		require.True(w.t, ok, "the worker ended")
-		require.NoError(w.t, json.Unmarshal(line, &r), "%s", line)
-	case <-time.After(patience):
-		require.Fail(w.t, "the worker does not answer")
-	}
+	line := w.Line()
+	require.NoError(w.t, json.Unmarshal([]byte(line), &r), line)
 	return r
 }
 

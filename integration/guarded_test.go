@@ -19,6 +19,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/netns"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
@@ -128,7 +129,7 @@ type holdUp struct {
 	t     *testing.T
 	dsn   string // of the candidate
 	judge *pgx.Conn
-	child *child
+	child *proctest.Process
 	began time.Time
 }
 
@@ -242,7 +243,7 @@ func TestAGuardedTransactionInsideAStatementDoesNotHoldATakeoverUp(t *testing.T)
 			t.Parallel()
 			dsn := pgtest.DSN(t)
 			h := newHoldUp(t, dsn, dsn, "", row.statement, row.bare)
-			h.child.signal(row.signal)
+			h.child.Signal(row.signal)
 			elector, pending := h.candidate(row.guardTimeout)
 			if control {
 				h.lasts(elector, pending)

@@ -6,11 +6,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pglatch/pglatch/internal/session"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 )
@@ -21,11 +20,11 @@ func TestTheLockOfAKilledHolderIsFree(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
 		holder := start(t, "hold", dsn)
-		holder.says("held")
+		holder.Says("held")
 		l := open(t, dsn, session.DefaultTTL)
 		_, err := l.TryAcquire(t.Context(), agents.ID(1))
 		require.ErrorIs(t, err, advisory.ErrHeld)
-		holder.signal(syscall.SIGKILL)
+		holder.Signal(syscall.SIGKILL)
 		require.NoError(t, acquire(t, l, agents.ID(1)).Release())
 	})
 }
@@ -39,15 +38,15 @@ func TestTheQueueMovesOnPastAKilledWaiter(t *testing.T) {
 		l := open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, l, agents.ID(1))
 		first := start(t, "wait", dsn)
-		first.says("waiting")
+		first.Says("waiting")
 		requireLocks(t, judge, 1, 1)
 		second := start(t, "wait", dsn)
 		requireLocks(t, judge, 1, 2)
-		first.signal(syscall.SIGKILL)
+		first.Signal(syscall.SIGKILL)
 		require.NoError(t, lock.Release())
-		second.says("held")
+		second.Says("held")
 		requireLocks(t, judge, 1, 0) // nothing stays with the dead one
-		second.signal(syscall.SIGKILL)
+		second.Signal(syscall.SIGKILL)
 		require.NoError(t, acquire(t, l, agents.ID(1)).Release())
 	})
 }

@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/session"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
@@ -117,13 +116,13 @@ func TestTheLockOfAStoppedProcessIsFreeAndItsFirstActFindsItLost(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
 		holder := start(t, "act", dsn)
-		holder.says("held")
+		holder.Says("held")
 		// The control: a plain lock stays with its stopped holder.
 		plain := start(t, "raw", dsn)
-		plain.says("held")
-		plain.signal(syscall.SIGSTOP)
+		plain.Says("held")
+		plain.Signal(syscall.SIGSTOP)
 
-		holder.signal(syscall.SIGSTOP)
+		holder.Signal(syscall.SIGSTOP)
 		l := open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, l, agents.ID(1))
 		<-time.After(aPause)
@@ -131,8 +130,8 @@ func TestTheLockOfAStoppedProcessIsFreeAndItsFirstActFindsItLost(t *testing.T) {
 		require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "SELECT pg_try_advisory_lock(99, 1)").Scan(&free))
 		assert.False(t, free, "the plain lock was freed too")
 
-		holder.signal(syscall.SIGCONT)
-		act := holder.says("pause")
+		holder.Signal(syscall.SIGCONT)
+		act := holder.Says("pause")
 		assert.Contains(t, act, "context canceled")
 		assert.Contains(t, act, "lost after")
 		assert.NoError(t, lock.Context().Err())

@@ -3,13 +3,9 @@
 package integration
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,13 +14,14 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// patience is how long a test waits for an event.
-const patience = 60 * time.Second
+const patience = await.Patience
 
 var agents = namespace.Must(1, "agent")
 
@@ -86,11 +83,7 @@ func requireLocks(t *testing.T, conn *pgx.Conn, granted, waiting int) {
 func requireLost(t *testing.T, lock *advisory.Lock, within time.Duration) {
 	t.Helper()
 	ctx := lock.Context()
-	select {
-	case <-ctx.Done():
-	case <-time.After(within):
-		require.Fail(t, "the loss was not noticed", "within %v", within)
-	}
+	await.Receive(t, within, ctx.Done(), "the loss was not noticed within %v", within)
 	var lost *advisory.LostError
 	require.ErrorAs(t, context.Cause(ctx), &lost)
 	require.ErrorIs(t, lock.Release(), advisory.ErrLost)
@@ -98,13 +91,6 @@ func requireLost(t *testing.T, lock *advisory.Lock, within time.Duration) {
 
 // modeVariable names a child's mode: that of the test that starts it.
 const modeVariable = "PGLATCH_CHILD_MODE"
-
-// A child is this test binary as another process, in one of the roles.
-type child struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	lines chan string
-}
 
 var children = map[string]func(ctx context.Context, dsn string) error{
 	"hold":         holdUntilKilled(session.DefaultTTL),
@@ -124,55 +110,12 @@ var children = map[string]func(ctx context.Context, dsn string) error{
 	"transaction unbounded": lockInATransaction(2, "0"),
 }
 
-// start runs a child; the words before run its command line.
-func start(t *testing.T, role, dsn string, before ...string) *child {
+// start runs this program as a child in one of the roles; the words before run its command line.
+func start(t *testing.T, role, dsn string, before ...string) *proctest.Process {
 	t.Helper()
-	words := append(before, os.Args[0])
-	c := &child{t: t, cmd: exec.CommandContext(t.Context(), words[0], words[1:]...), lines: make(chan string, 1000)}
-	c.cmd.Env = append(os.Environ(), "PGLATCH_CHILD="+role, "PGLATCH_CHILD_DSN="+dsn)
+	env := []string{"PGLATCH_CHILD=" + role, "PGLATCH_CHILD_DSN=" + dsn}
 	if role != "guarded" { // an election has no mode
-		c.cmd.Env = append(c.cmd.Env, modeVariable+"="+lockmode.Of(t).Name)
+		env = append(env, modeVariable+"="+lockmode.Of(t).Name)
 	}
-	c.cmd.Stderr = os.Stderr
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := c.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, c.cmd.Start())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer close(c.lines)
-		for scanner := bufio.NewScanner(out); scanner.Scan(); {
-			c.lines <- scanner.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = c.cmd.Process.Kill()
-		<-done
-		_ = c.cmd.Wait()
-	})
-	return c
-}
-
-func (c *child) signal(s os.Signal) {
-	c.t.Helper()
-	require.NoError(c.t, c.cmd.Process.Signal(s))
-}
-
-// says waits for the child's next line that begins with a word.
-func (c *child) says(word string) string {
-	c.t.Helper()
-	timeout := time.After(patience)
-	for {
-		select {
-		case line, ok := <-c.lines:
-			require.True(c.t, ok, "the child ended")
-			require.False(c.t, strings.HasPrefix(line, "error:"), line)
-			if strings.HasPrefix(line, word) {
-				return line
-			}
-		case <-timeout:
-			require.Fail(c.t, "the child did not say "+word)
-		}
-	}
+	return proctest.Start(t, proctest.Under(t, before, env...))
 }

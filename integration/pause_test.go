@@ -89,16 +89,16 @@ func TestTheFirstLookAfterAStopFindsTheLossAndADerivedContextIsToldSoon(t *testi
 			t.Run(name, func(t *testing.T) {
 				dsn := pgtest.DSN(t)
 				holder := start(t, "look "+name, dsn)
-				holder.says("held")
-				holder.signal(syscall.SIGSTOP)
+				holder.Says("held")
+				holder.Signal(syscall.SIGSTOP)
 				l := open(t, dsn, session.DefaultTTL)
 				lock := acquire(t, l, agents.ID(1)) // the server ended the session of the one who is stopped
 				began := time.Now()
 				require.Eventually(t, func() bool { return time.Since(began) > childTTL }, patience, 10*time.Millisecond)
-				holder.signal(syscall.SIGCONT)
+				holder.Signal(syscall.SIGCONT)
 				var first bool
 				var microseconds int64
-				_, err := fmt.Sscanf(holder.says("pause"), "pause %t %d", &first, &microseconds)
+				_, err := fmt.Sscanf(holder.Says("pause"), "pause %t %d", &first, &microseconds)
 				require.NoError(t, err)
 				t.Logf("the first look said %t; the loss was found after %v", first, time.Duration(microseconds)*time.Microsecond)
 				if name != "derived" {

@@ -18,6 +18,7 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
 // lockInATransaction holds a lock by LockTx and, when it was stopped and woken, writes and commits.
@@ -61,19 +62,19 @@ func TestALockTxOfAStoppedProcessIsFreeWhenTheServerEndsItsTransaction(t *testin
 		_, err := judge.Exec(t.Context(), "CREATE TABLE writes (id bigint)")
 		require.NoError(t, err)
 		bounded, control := start(t, "transaction", dsn), start(t, "transaction unbounded", dsn)
-		for _, holder := range []*child{bounded, control} {
-			holder.says("held")
-			holder.signal(syscall.SIGSTOP)
+		for _, holder := range []*proctest.Process{bounded, control} {
+			holder.Says("held")
+			holder.Signal(syscall.SIGSTOP)
 		}
 		l := open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, l, agents.ID(1))
 		_, err = l.TryAcquire(t.Context(), agents.ID(2))
 		require.ErrorIs(t, err, advisory.ErrHeld, "the control: its transaction has no bound")
 
-		bounded.signal(syscall.SIGCONT)
-		assert.NotContains(t, bounded.says("woken"), "<nil>", "it writes nothing under the lock of another")
-		control.signal(syscall.SIGCONT)
-		assert.Contains(t, control.says("woken"), "<nil>")
+		bounded.Signal(syscall.SIGCONT)
+		assert.NotContains(t, bounded.Says("woken"), "<nil>", "it writes nothing under the lock of another")
+		control.Signal(syscall.SIGCONT)
+		assert.Contains(t, control.Says("woken"), "<nil>")
 		var ids []int64
 		require.NoError(t, judge.QueryRow(t.Context(), "SELECT array_agg(id) FROM writes").Scan(&ids))
 		assert.Equal(t, []int64{2}, ids)

@@ -1,12 +1,9 @@
 package leader_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,30 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
-
-// A logbook is a logger whose text tests read.
-type logbook struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logbook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logbook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func TestCallbacksGetWhatEventsGivesInTheSameOrder(t *testing.T) {
 	t.Parallel()
@@ -104,9 +82,9 @@ func TestSeveralCallbacksOfAnEventAreCalledInOrder(t *testing.T) {
 func TestAPanicInACallbackIsReportedAndHurtsNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var book logbook
+		var book capture.Text
 		var reported []error
-		s := prepare(t, leader.Config{Logger: book.logger(), Callbacks: leader.Callbacks{
+		s := prepare(t, leader.Config{Logger: book.Logger(), Callbacks: leader.Callbacks{
 			OnAcquired: func(leader.Term) { panic("oops") },
 			OnError:    func(err error) { reported = append(reported, err); panic("again") },
 		}}, acquires(1), releases(), closes())
@@ -127,9 +105,9 @@ func TestAPanicInACallbackIsReportedAndHurtsNobody(t *testing.T) {
 func TestASlowCallbackIsNamedAndCostsNoLeadership(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var book logbook
+		var book capture.Text
 		s := prepare(t, leader.Config{
-			Logger:    book.logger(),
+			Logger:    book.Logger(),
 			Callbacks: leader.Callbacks{OnAcquired: func(leader.Term) { time.Sleep(20500 * time.Millisecond) }},
 		}, acquires(1), renews(), renews(), renews(), renews(), releases(), closes())
 		require.NoError(t, s.Start(t.Context()))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"os/exec"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/capture"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
@@ -80,9 +81,9 @@ func TestWorkThatGoesOnTooLong(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				var book logbook
+				var book capture.Text
 				election := leadertest.NewElection()
-				s := open(t, leader.Config{Backend: election.Backend(), DrainTimeout: 10 * time.Second, KeepUntilDrained: c.keep, Logger: book.logger()})
+				s := open(t, leader.Config{Backend: election.Backend(), DrainTimeout: 10 * time.Second, KeepUntilDrained: c.keep, Logger: book.Logger()})
 				ran := s.employ(70 * time.Second)
 				stopped := make(chan struct{})
 				go func() {
@@ -130,15 +131,12 @@ func TestTheReleasedEventTellsThatWorkGoesOn(t *testing.T) {
 func TestWorkThatGoesOnTooLongCanEndTheProcess(t *testing.T) {
 	if os.Getenv("PGLATCH_TEST_EXIT") == "" {
 		t.Parallel()
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), "PGLATCH_TEST_EXIT=1")
-		out, err := cmd.CombinedOutput()
-		var exit *exec.ExitError
-		require.ErrorAs(t, err, &exit, "%s", out)
-		assert.Equal(t, 1, exit.ExitCode())
-		assert.Contains(t, string(out), "keeping leadership until it does")
-		assert.NotContains(t, string(out), "FAIL")
-		assert.NotContains(t, string(out), "released")
+		p := proctest.Tests(t, "^"+t.Name()+"$", "PGLATCH_TEST_EXIT=1")
+		assert.Equal(t, 1, p.Wait())
+		out := p.Stdout.String() + p.Stderr.String()
+		assert.Contains(t, out, "keeping leadership until it does")
+		assert.NotContains(t, out, "FAIL")
+		assert.NotContains(t, out, "released")
 		return
 	}
 	synctest.Test(t, func(t *testing.T) {

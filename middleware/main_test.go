@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/middleware"
 	"github.com/pglatch/pglatch/middleware/echov4"
@@ -45,14 +46,9 @@ func (w waits) tracer() advisory.Tracer {
 }
 
 // receive waits for an event.
-func receive[T any](t *testing.T, events <-chan T) (v T) {
+func receive[T any](t *testing.T, events <-chan T) T {
 	t.Helper()
-	select {
-	case v = <-events:
-	case <-time.After(long):
-		require.Fail(t, "the event did not come")
-	}
-	return v
+	return await.Receive(t, long, events, "the event did not come")
 }
 
 // hold takes the lock on a key until the test ends, and returns the handle.

@@ -1,15 +1,13 @@
 package monitor_test
 
 import (
-	"bytes"
-	"log/slog"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/monitor"
 )
 
@@ -35,8 +33,8 @@ func TestABadConfigIsRefusedWithItsRemedyAndWithoutAPassword(t *testing.T) {
 
 func TestErrorsOfTheConnectionHoldNoPassword(t *testing.T) {
 	t.Parallel()
-	var log lockedBuffer
-	m := open(t, monitor.Config{DSN: "postgres://u:s3cret@127.0.0.1:1/d", Logger: log.logger()})
+	var log capture.Text
+	m := open(t, monitor.Config{DSN: "postgres://u:s3cret@127.0.0.1:1/d", Logger: log.Logger()})
 	_, err := m.Snapshot(t.Context())
 	require.ErrorContains(t, err, "monitor: read pg_locks: ")
 	assert.NotContains(t, err.Error(), "s3cret")
@@ -52,23 +50,3 @@ func TestTheCallersConnConfigIsNotChanged(t *testing.T) {
 	assert.Equal(t, "mine", cc.RuntimeParams["application_name"])
 	assert.Equal(t, pgx.QueryExecModeCacheStatement, cc.DefaultQueryExecMode)
 }
-
-// A lockedBuffer takes a log.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-func (b *lockedBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
@@ -22,8 +23,7 @@ var (
 	orders = namespace.Must(2, "order")
 )
 
-// patience bounds what must happen soon on a slow and busy machine.
-const patience = 30 * time.Second
+const patience = await.Soon
 
 func names(t *testing.T) *namespace.Set {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/monitor"
@@ -143,8 +144,8 @@ func TestCloseEndsEverythingAndMayBeCalledAgain(t *testing.T) {
 func TestARestartOfTheServerIsOutlived(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{})
-	var log lockedBuffer
-	m := open(t, monitor.Config{DSN: server.DSN(""), Logger: log.logger()})
+	var log capture.Text
+	m := open(t, monitor.Config{DSN: server.DSN(""), Logger: log.Logger()})
 	snapshot(t, m)
 
 	require.NoError(t, server.Restart(t.Context(), pgserver.Fast))

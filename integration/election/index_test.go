@@ -87,7 +87,7 @@ func indexes(t *testing.T, conn *pgx.Conn) []bool {
 // requireWaiting waits until so many wait for the election lock.
 func requireWaiting(t *testing.T, conn *pgx.Conn, n int) {
 	t.Helper()
-	await(t, "followers wait", func() bool {
+	until(t, "followers wait", func() bool {
 		var waiting int
 		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&waiting)

@@ -74,7 +74,7 @@ func newLockServer(t *testing.T) *lockServer {
 func (s *lockServer) start(t *testing.T) {
 	t.Helper()
 	s.Start()
-	await(t, "the lock server answers", func() bool {
+	until(t, "the lock server answers", func() bool {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Job.Settings["address"])
 		if err == nil {
 			_ = conn.Close()

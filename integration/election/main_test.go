@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
@@ -24,7 +25,7 @@ const (
 	calm     = 10 * time.Second
 	ttl      = electiontest.Lease
 	retry    = electiontest.Retry
-	patience = electiontest.Patience
+	patience = await.Patience
 
 	// An attempt, by one that polls because its last attempt failed.
 	attempt = electiontest.RetryAtMost + electiontest.RenewTimeout
@@ -60,21 +61,14 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-// await waits until a condition holds.
-func await(t *testing.T, what string, condition func() bool) {
+// until waits until a condition holds.
+func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	require.Eventually(t, condition, patience, time.Millisecond, what)
+	await.Until(t, patience, condition, what)
 }
 
 // receive waits for one value.
 func receive[T any](t *testing.T, from <-chan T, what string) T {
 	t.Helper()
-	select {
-	case v, ok := <-from:
-		require.True(t, ok, what)
-		return v
-	case <-time.After(patience):
-		require.Fail(t, "did not happen: "+what)
-		panic("unreachable")
-	}
+	return await.Receive(t, patience, from, what)
 }

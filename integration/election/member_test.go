@@ -87,7 +87,7 @@ func (m *member) requireWorks(terms ...uint64) {
 	for _, n := range terms {
 		want = append(want, leader.Term{Era: 1, N: n})
 	}
-	await(m.t, "work", func() bool {
+	until(m.t, "work", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return len(m.works) >= len(want)

@@ -34,7 +34,7 @@ func TestTermsRiseWhenAStandbyThatMissedSomeBecomesThePrimary(t *testing.T) {
 		_ = connect(t, standby.DSN("")).QueryRow(t.Context(), "SELECT n FROM pglatch_election").Scan(&n) // 0 at first
 		return n
 	}
-	await(t, "the standby knows of a term", func() bool { return known() > 0 })
+	until(t, "the standby knows of a term", func() bool { return known() > 0 })
 
 	var sender int
 	require.NoError(t, connection.QueryRow(t.Context(), "SELECT pid FROM pg_stat_replication").Scan(&sender))

@@ -59,14 +59,14 @@ func TestALeaderThatIsBackWithinTheGraceRecoversAndItsWorkRunsAgain(t *testing.T
 	running := make(chan error, 1)
 	go func() { running <- s.Run(context.Background()) }()
 	m.requireWorks(1)
-	await(t, "the service starts", func() bool { return len(service.told()) == 1 })
+	until(t, "the service starts", func() bool { return len(service.told()) == 1 })
 	first := m.Context()
 
 	terminate(t, backend.DSN)
 	m.requireStory("acquired 1.1", "recovered 1.2")
 	require.ErrorIs(t, context.Cause(first), leader.ErrLost)
 	m.requireWorks(1, 2)
-	await(t, "the service starts again", func() bool { return len(service.told()) == 3 })
+	until(t, "the service starts again", func() bool { return len(service.told()) == 3 })
 	require.Equal(t, []string{"start 1.1", "stop", "start 1.2"}, service.told())
 
 	require.NoError(t, m.Shutdown(t.Context()))
@@ -83,7 +83,7 @@ func TestALeaderThatComesBackAfterAnotherTermHasLost(t *testing.T) {
 	a.requireWorks(1)
 	proxy.Set(faultproxy.Hold)
 	proxy.Reset()
-	await(t, "a reconnects", func() bool { return a.State() == leader.Reconnecting })
+	until(t, "a reconnects", func() bool { return a.State() == leader.Reconnecting })
 
 	b := join(t, "b", postgres.Config{DSN: dsn}, leader.Config{}, nil)
 	b.requireStory("acquired 1.2")
@@ -103,7 +103,7 @@ func TestALeaderThatIsNotBackWithinTheGraceHasLostOnce(t *testing.T) {
 	proxy.Set(faultproxy.Hold)
 	proxy.Reset()
 	a.requireStory("acquired 1.1", "lost 1.1")
-	await(t, "a follows", func() bool { return a.State() == leader.Follower })
+	until(t, "a follows", func() bool { return a.State() == leader.Follower })
 	proxy.Set(faultproxy.Pass)
 	a.requireStory("acquired 1.1", "lost 1.1", "acquired 1.2")
 }

@@ -54,7 +54,7 @@ func TestAStopEndsTheContextThenTheWorkAndThenFreesTheLock(t *testing.T) {
 			a.requireStory("acquired 1.1")
 
 			b := join(t, "b", backend, careful, nil)
-			await(t, "b tries", func() bool { return b.State() == leader.Acquiring })
+			until(t, "b tries", func() bool { return b.State() == leader.Acquiring })
 			close(finish)
 			require.NoError(t, receive(t, stopped, "the stop"))
 			a.requireStory("acquired 1.1", "released 1.1")

@@ -80,7 +80,7 @@ func TestAProcessThatIsKilledInTheMiddleOfAWriteLeavesAWholeFile(t *testing.T) {
 	for i := 0; i < kills || len(drafts) == 0 && i < 10*kills; i++ {
 		n := electiontest.NewNode(t, electiontest.Job{Role: "hammer", Settings: map[string]string{"path": f.path}})
 		n.Start()
-		await(t, "it writes", func() bool { return n.Said("released", "failed") > 0 })
+		until(t, "it writes", func() bool { return n.Said("released", "failed") > 0 })
 		electiontest.Pause(t.Context(), time.Duration(random.Int64N(int64(10*time.Millisecond))))
 		n.Kill()
 		require.Zero(t, n.Said("failed"))
@@ -90,7 +90,7 @@ func TestAProcessThatIsKilledInTheMiddleOfAWriteLeavesAWholeFile(t *testing.T) {
 			drafts[name] = true
 		}
 		next := file.NewBackend(f.path)
-		await(t, "another leads", func() bool {
+		until(t, "another leads", func() bool {
 			led, err := next.TryAcquire(t.Context(), "next", hammerLease)
 			require.NoError(t, err)
 			return led

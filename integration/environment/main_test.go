@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// patience is how long a test waits for an event.
-const patience = 60 * time.Second
+const patience = await.Patience
 
 var agents = namespace.Must(1, "agent")
 
@@ -60,13 +60,7 @@ func wait(ctx context.Context, l *advisory.Locker, key namespace.Key) <-chan out
 
 func receive(t *testing.T, done <-chan outcome) outcome {
 	t.Helper()
-	select {
-	case o := <-done:
-		return o
-	case <-time.After(patience):
-		require.Fail(t, "the wait did not end")
-		return outcome{}
-	}
+	return await.Receive(t, patience, done, "the wait did not end")
 }
 
 func connect(t *testing.T, dsn string) *pgx.Conn {
@@ -97,11 +91,7 @@ func requireLocks(t *testing.T, conn *pgx.Conn, granted, waiting int) {
 func requireLost(t *testing.T, lock *advisory.Lock) {
 	t.Helper()
 	ctx := lock.Context()
-	select {
-	case <-ctx.Done():
-	case <-time.After(patience):
-		require.Fail(t, "the loss was not noticed")
-	}
+	await.Receive(t, patience, ctx.Done(), "the loss was not noticed")
 	var lost *advisory.LostError
 	require.ErrorAs(t, context.Cause(ctx), &lost)
 	require.ErrorIs(t, lock.Release(), advisory.ErrLost)

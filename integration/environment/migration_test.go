@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 )
@@ -138,12 +139,7 @@ func startWaiters(t *testing.T, dsn string, n int) (finish func()) {
 	return func() {
 		t.Helper()
 		for _, done := range outcomes {
-			select {
-			case err := <-done:
-				require.NoError(t, err)
-			case <-time.After(patience):
-				require.Fail(t, "a waiter did not get the lock")
-			}
+			require.NoError(t, await.Receive(t, patience, done, "a waiter did not get the lock"))
 		}
 	}
 }

@@ -3,7 +3,6 @@
 package environment
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/pgtest/service"
@@ -50,7 +50,7 @@ func TestLockServersBehindAPoolerThatSharesSessionsDoNotListenAndLook(t *testing
 	err := openLeases(t, pooled).Listen(t.Context(), func() { t.Error("it listens") }, func(string) {})
 	require.ErrorContains(t, err, "pool_mode=session")
 
-	var log buffer
+	var log capture.Text
 	var clients [2]servetest.Peer
 	for i := range clients {
 		clients[i] = servetest.NewPeerOf(t, leaseserver.Config{
@@ -76,22 +76,4 @@ func TestLockServersBehindAPoolerThatSharesSessionsDoNotListenAndLook(t *testing
 		require.NoError(t, clients[i%2].Client.Release(t.Context(), held.Claim))
 		wg.Wait()
 	}
-}
-
-// A buffer is one that several write to.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/lease/postgres"
 )
 
-// patience bounds what a test waits for on a slow and busy machine.
-const patience = 2 * time.Minute
+const patience = 2 * await.Patience
 
 func TestMain(m *testing.M) { clitest.MainOf(m, "../../cmd/pglatch") }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/postgres"
@@ -244,12 +245,7 @@ func TestAnOperationThatIsCancelledWhileItWaitsForTheStandbyIsAcknowledged(t *te
 		granted <- err
 	}()
 	p.eventually(p.primary, "SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
-	select {
-	case err := <-granted:
-		require.NoError(t, err)
-	case <-time.After(patience):
-		require.Fail(t, "it waits on")
-	}
+	require.NoError(t, await.Receive(t, patience, granted, "it waits on"))
 	p.failOver()
 	_, err := newStore(t, p.standby.DSN("")).Get(t.Context(), "x")
 	require.ErrorIs(t, err, lease.ErrNotFound)

@@ -3,11 +3,9 @@
 package history
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,8 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/judge"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/internal/test/tabletrace"
 )
@@ -28,7 +28,7 @@ const (
 	jobVariable = "PGLATCH_TEST_JOB" // set in the environment of a child: its job
 	processes   = 2
 
-	patience = 5 * time.Minute
+	patience = 5 * await.Patience // on a machine that is too busy for enough kills
 )
 
 func TestMain(m *testing.M) {
@@ -181,35 +181,23 @@ func (c *counters) fight(t *testing.T, d time.Duration, j job) []report {
 		}
 	}()
 	reports := make([]report, processes)
-	var wg sync.WaitGroup
+	var all []*proctest.Process
 	for i := range reports {
 		j.Process, j.LocksPerConn = int64(i+1), c.locksPerConn[i]
 		text, err := json.Marshal(j)
 		require.NoError(t, err)
-		wg.Go(func() {
-			var out, errs bytes.Buffer
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
-			cmd.Stdout, cmd.Stderr = &out, &errs
-			end, err := cmd.StdinPipe()
-			if err == nil {
-				err = cmd.Start()
-			}
-			if err == nil {
-				<-over
-				_ = end.Close()
-				err = cmd.Wait()
-			}
-			if err != nil {
-				t.Errorf("process %d: %v: %s", i, err, errs.Bytes())
-				return
-			}
-			if err := json.Unmarshal(out.Bytes(), &reports[i]); err != nil {
-				t.Error(err)
-			}
-		})
+		p := proctest.Start(t, proctest.Self(t, jobVariable+"="+string(text)))
+		p.Limit += patience
+		all = append(all, p)
 	}
-	wg.Wait()
+	<-over
+	for _, p := range all {
+		p.CloseStdin()
+	}
+	for i, p := range all {
+		require.Zero(t, p.Wait())
+		require.NoError(t, json.Unmarshal([]byte(p.Stdout.String()), &reports[i]))
+	}
 	require.True(t, !c.killing || c.kills.Load() >= enough, "the machine is too busy: only %d sessions were killed", c.kills.Load())
 	return reports
 }
@@ -256,7 +244,7 @@ func (c *counters) requireNothingLeft(t *testing.T) {
 			var n int
 			require.NoError(t, c.pool.QueryRow(t.Context(), sql).Scan(&n))
 			return n == 0
-		}, 30*time.Second, 10*time.Millisecond, what)
+		}, await.Patience, 10*time.Millisecond, what)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -32,7 +33,7 @@ import (
 )
 
 // patience is how long a fault may take to be named on a busy machine; on a quiet one it is 5 s.
-const patience = 60 * time.Second
+const patience = await.Patience
 
 // A desk is what somebody on call has open.
 type desk struct {
@@ -162,10 +163,10 @@ func TestEachFaultOfAFleetIsNamed(t *testing.T) {
 	d.quiet("no-leader")                   // its lease is not over
 	d.listed("holder-silent", "scheduler") // who looks for the first time cannot know that it led
 
-	stock.signal(syscall.SIGSTOP)
+	stock.Signal(syscall.SIGSTOP)
 	d.named("holder-silent", "order/103", "stock")
 	d.listed("holder-silent", "order/103", "stock")
-	stock.signal(syscall.SIGCONT)
+	stock.Signal(syscall.SIGCONT)
 }
 
 // leak takes a lock through a pooler that shares sessions, as a program does that has its own

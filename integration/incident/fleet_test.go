@@ -4,24 +4,17 @@ package incident
 
 import (
 	"bufio"
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -99,48 +92,19 @@ func lead(ctx context.Context, name, dsn string) error {
 
 // A process is one of the fleet.
 type process struct {
-	t     *testing.T
-	name  string
-	cmd   *exec.Cmd
-	lines *bufio.Scanner
-	stdin io.WriteCloser
+	*proctest.Process
+	name string
 }
 
 func start(t *testing.T, name, dsn string) *process {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), member+"="+name+" "+dsn)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	end := sync.OnceFunc(func() {
-		_ = cmd.Process.Signal(syscall.SIGCONT)
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	t.Cleanup(end)
-	p := &process{t, name, cmd, bufio.NewScanner(out), stdin}
-	p.done()
+	p := &process{proctest.Start(t, proctest.Self(t, member+"="+name+" "+dsn)), name}
+	p.Expect("done")
 	return p
 }
 
-// done waits until the process has done what it was told.
-func (p *process) done() {
-	p.t.Helper()
-	require.True(p.t, p.lines.Scan(), "%s has ended: %v", p.name, cmp.Or(p.lines.Err(), errors.New("no output")))
-	require.Equal(p.t, "done", p.lines.Text(), p.name)
-}
-
+// tell returns when the process has done what it was told.
 func (p *process) tell(command string) {
-	p.t.Helper()
-	_, err := io.WriteString(p.stdin, command+"\n")
-	require.NoError(p.t, err)
-	p.done()
-}
-
-func (p *process) signal(s syscall.Signal) {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(s))
+	p.Tell(command)
+	p.Expect("done")
 }

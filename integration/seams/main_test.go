@@ -4,12 +4,11 @@ package seams
 
 import (
 	"testing"
-	"time"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 )
 
-// patience is how long a use may take.
-const patience = 60 * time.Second
+const patience = await.Patience
 
 func TestMain(m *testing.M) { clitest.MainOf(m, "../../cmd/pglatch") }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/session"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -63,10 +64,5 @@ func TestAPingThatIsBeingSentWhenTheWatchIsCalledOffIsBoundedToo(t *testing.T) {
 	close(c.open)
 	answered := make(chan error, 1)
 	go func() { answered <- s.Do(nil, 0) }()
-	select {
-	case err := <-answered:
-		require.ErrorIs(t, err, session.ErrLost)
-	case <-time.After(patience):
-		require.Fail(t, "it waits for the ping as long as the lease lasts")
-	}
+	require.ErrorIs(t, awaiting.Receive(t, patience, answered, "it waits for the ping as long as the lease lasts"), session.ErrLost)
 }

@@ -11,15 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/session"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// patience is how long a test waits for an event that comes at once on an idle
-// machine.
-const patience = 20 * time.Second
+const patience = awaiting.Soon
 
 var (
 	pairKey   = namespace.Pair(7, 9).Tag()
@@ -86,17 +85,12 @@ func watch(s *Session) <-chan error {
 // requireLoss waits for the report of a loss.
 func requireLoss(t *testing.T, s *Session, lost <-chan error) *session.LostError {
 	t.Helper()
-	select {
-	case err := <-lost:
-		var loss *session.LostError
-		require.ErrorAs(t, err, &loss)
-		require.ErrorIs(t, err, session.ErrLost)
-		assert.Equal(t, session.Lost, s.state(time.Now()))
-		return loss
-	case <-time.After(patience):
-		require.Fail(t, "the loss was not reported")
-		return nil
-	}
+	err := awaiting.Receive(t, patience, lost, "the loss was not reported")
+	var loss *session.LostError
+	require.ErrorAs(t, err, &loss)
+	require.ErrorIs(t, err, session.ErrLost)
+	assert.Equal(t, session.Lost, s.state(time.Now()))
+	return loss
 }
 
 func requireNoLoss(t *testing.T, s *Session, lost <-chan error) {

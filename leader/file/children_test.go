@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/file"
@@ -132,37 +134,15 @@ func freeze(ctx context.Context, b *file.Backend, act func(string, leader.Term))
 
 // A process is a child as its parent sees it.
 type process struct {
-	*exec.Cmd
+	*proctest.Process
 	pid string
 }
 
-// spawn starts a child, which is killed at the end of the test.
+// spawn starts a child.
 func spawn(t *testing.T, path, acts, task string, env ...string) process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), append(env, childTask+"="+task, childPath+"="+path, childActs+"="+acts)...)
-	cmd.Stderr = os.Stderr
-	_, err := cmd.StdinPipe() // of which Wait closes our end
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	})
-	return process{cmd, strconv.Itoa(cmd.Process.Pid)}
-}
-
-func (p process) kill(t *testing.T) {
-	t.Helper()
-	require.NoError(t, p.Process.Kill())
-	require.ErrorContains(t, p.Wait(), "killed")
-}
-
-func (p process) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	require.NoError(t, p.Process.Signal(s))
+	p := proctest.Start(t, proctest.Self(t, append(env, childTask+"="+task, childPath+"="+path, childActs+"="+acts)...))
+	return process{p, strconv.Itoa(p.PID())}
 }
 
 // An act is a line of the file of acts, which has them in the order in which they
@@ -191,18 +171,16 @@ func actsOf(t *testing.T, path string) []act {
 	return acts
 }
 
-// await waits for an act.
-func await(t *testing.T, path, what string, matches func(act) bool) act {
+// awaitAct waits for an act.
+func awaitAct(t *testing.T, path, what string, matches func(act) bool) (found act) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
-		for _, a := range actsOf(t, path) {
-			if matches(a) {
-				return a
-			}
+	await.Until(t, patience, func() bool {
+		acts := actsOf(t, path)
+		i := slices.IndexFunc(acts, matches)
+		if i >= 0 {
+			found = acts[i]
 		}
-	}
-	require.Fail(t, "never seen: "+what)
-	return act{}
+		return i >= 0
+	}, "never seen: "+what)
+	return found
 }

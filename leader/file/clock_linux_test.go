@@ -2,7 +2,6 @@ package file_test
 
 import (
 	"os"
-	"os/exec"
 	"runtime"
 	"syscall"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/leader/file"
 )
 
@@ -23,10 +23,7 @@ const childForbidden = "PGLATCH_FILE_FORBIDDEN"
 func TestAProcessThatMayNotReadTheClockOfTheBootIsAlone(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(childForbidden) == "" {
-		cmd := exec.CommandContext(within(t), os.Args[0], "-test.run=^"+t.Name()+"$")
-		cmd.Env = append(os.Environ(), childForbidden+"=1")
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
+		require.Zero(t, proctest.Tests(t, "^"+t.Name()+"$", childForbidden+"=1").Wait())
 		return
 	}
 	path := newPath(t)

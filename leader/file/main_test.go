@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/file"
@@ -26,8 +27,7 @@ func TestMain(m *testing.M) {
 // ttl is long: what ends in a test does not end by it.
 const ttl = time.Minute
 
-// patience is how long a test waits for what comes at once on an idle machine.
-const patience = 30 * time.Second
+const patience = await.Soon
 
 func newPath(tb testing.TB) string {
 	tb.Helper()

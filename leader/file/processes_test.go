@@ -44,7 +44,7 @@ func TestOfEightProcessesOneLeads(t *testing.T) {
 	t.Parallel()
 	acts := filepath.Join(t.TempDir(), "acts")
 	for _, p := range contention(t, acts) {
-		require.NoError(t, p.Wait())
+		require.Zero(t, p.Wait())
 	}
 	seen := actsOf(t, acts)
 	require.Len(t, seen, 8*2*leaderships)
@@ -56,7 +56,7 @@ func TestOfEightProcessesThatWaitForNoLockOneLeads(t *testing.T) {
 	t.Parallel()
 	acts := filepath.Join(t.TempDir(), "acts")
 	for _, p := range contention(t, acts, childHasty+"=1") {
-		require.NoError(t, p.Wait())
+		require.Zero(t, p.Wait())
 	}
 	seen := actsOf(t, acts)
 	require.Len(t, seen, 8*2*leaderships)
@@ -67,6 +67,6 @@ func TestOfEightProcessesOneLeadsControl(t *testing.T) {
 	t.Parallel()
 	acts := filepath.Join(t.TempDir(), "acts")
 	contention(t, acts, childOff+"=1") // each takes a lock of its own
-	await(t, acts, "two leaders", func(act) bool { return len(overlaps(actsOf(t, acts), false)) > 0 })
+	awaitAct(t, acts, "two leaders", func(act) bool { return len(overlaps(actsOf(t, acts), false)) > 0 })
 	t.Log(overlaps(actsOf(t, acts), false)[0])
 }

@@ -23,7 +23,7 @@ func frozen(t *testing.T, path string, change int, env ...string) (p process, th
 	dir := t.TempDir()
 	acts, goOn := filepath.Join(dir, "acts"), filepath.Join(dir, "go")
 	p = spawn(t, path, acts, "freeze", append(env, fmt.Sprint(childFreeze, "=", change), childGo+"="+goOn)...)
-	await(t, acts, "the lock", func(a act) bool { return a.what == "frozen" })
+	awaitAct(t, acts, "the lock", func(a act) bool { return a.what == "frozen" })
 	require.Eventually(t, func() bool {
 		stat, err := os.ReadFile("/proc/" + p.pid + "/stat")
 		return err == nil && strings.Contains(string(stat), ") T ")
@@ -31,8 +31,8 @@ func frozen(t *testing.T, path string, change int, env ...string) (p process, th
 	return p, func() act {
 		t.Helper()
 		require.NoError(t, os.WriteFile(goOn, nil, 0o600))
-		p.signal(t, syscall.SIGCONT)
-		return await(t, acts, "the end of its attempt", func(a act) bool { return strings.HasPrefix(a.what, "won=") })
+		p.Signal(syscall.SIGCONT)
+		return awaitAct(t, acts, "the end of its attempt", func(a act) bool { return strings.HasPrefix(a.what, "won=") })
 	}
 }
 
@@ -58,7 +58,7 @@ func TestAProcessThatIsStoppedWithTheLockHoldsNobodyUpAndChangesNothingLater(t *
 		assert.Equal(t, "won=false", thaw().what)
 		assert.Equal(t, after, content(t, path))
 		require.NoError(t, b.Renew(within(t), "b", ttl))
-		require.NoError(t, p.Wait())
+		require.Zero(t, p.Wait())
 		require.Greater(t, b.Term().N, uint64(1))
 	}
 }
@@ -71,7 +71,7 @@ func TestAProcessThatIsStoppedWithTheLockHoldsNobodyUpControl(t *testing.T) {
 	lead(t, b, "b")
 	thaw()
 	require.ErrorIs(t, b.Renew(within(t), "b", ttl), leader.ErrLost, "a late change wins")
-	require.NoError(t, p.Wait())
+	require.Zero(t, p.Wait())
 }
 
 func TestAProcessThatIsKilledWithTheLockLeavesTheElectionAsItWas(t *testing.T) {
@@ -79,7 +79,7 @@ func TestAProcessThatIsKilledWithTheLockLeavesTheElectionAsItWas(t *testing.T) {
 	for _, change := range []int{1, 2} {
 		path := led(t)
 		p, _ := frozen(t, path, change)
-		p.kill(t)
+		p.Kill()
 		b := file.NewBackend(path)
 		lead(t, b, "b")
 		require.True(t, b.CleanStart())

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -175,15 +176,11 @@ func TestASecondElectionOfAnotherNameOnOneKeyIsToldSo(t *testing.T) {
 	first, firstErrs := called(t, dsn, "billing", "web-1", postgres.Config{})
 	require.NoError(t, first.WaitForLeadership(t.Context()))
 	second, errs := called(t, dsn, "scheduler", "cron-1", postgres.Config{})
-	select {
-	case err := <-errs:
-		var name *postgres.NameError
-		require.ErrorAs(t, err, &name)
-		require.Equal(t, &postgres.NameError{Key: "1:100", Name: "scheduler", Other: "billing", Leader: "web-1"}, name)
-		require.ErrorContains(t, err, "give each a key of its own")
-	case <-time.After(patience):
-		require.Fail(t, "nobody was told")
-	}
+	err := await.Receive(t, patience, errs, "nobody was told")
+	var name *postgres.NameError
+	require.ErrorAs(t, err, &name)
+	require.Equal(t, &postgres.NameError{Key: "1:100", Name: "scheduler", Other: "billing", Leader: "web-1"}, name)
+	require.ErrorContains(t, err, "give each a key of its own")
 	require.Empty(t, firstErrs)
 
 	// It is told, and takes part all the same: a deploy that renames an election goes on.

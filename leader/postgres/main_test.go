@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
@@ -21,9 +22,7 @@ var key = namespace.Pair(1, 100)
 // ttl is long: what ends in a test does not end by it.
 const ttl = time.Minute
 
-// patience is how long a test waits for an event that comes at once on an idle
-// machine.
-const patience = 20 * time.Second
+const patience = await.Soon
 
 // newBackend returns a backend on the database, which makes its table; change may
 // be nil.
@@ -75,11 +74,7 @@ func wait(tb testing.TB, b *postgres.Backend) {
 // waitLost waits until the backend knows that its leadership is gone.
 func waitLost(tb testing.TB, b *postgres.Backend) {
 	tb.Helper()
-	select {
-	case <-b.Lost():
-	case <-time.After(patience):
-		require.Fail(tb, "the loss was not noticed")
-	}
+	await.Receive(tb, patience, b.Lost(), "the loss was not noticed")
 }
 
 // A judge is an ordinary connection, which says what the server knows.

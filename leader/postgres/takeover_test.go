@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/electionkeys"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -160,11 +161,7 @@ func TestReleaseAndCloseEndSoonInADeadNetwork(t *testing.T) {
 				_ = b.Close()
 				close(done)
 			}()
-			select {
-			case <-done:
-			case <-time.After(patience):
-				require.Fail(t, "it waits for the network")
-			}
+			await.Receive(t, patience, done, "it waits for the network")
 		})
 	}
 }

@@ -1,12 +1,10 @@
 package leasehttp_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -51,18 +50,11 @@ func TestAHolderThatWasKilledTakesUpItsLeaseAgain(t *testing.T) {
 	store := leasetest.NewStore()
 	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
 	file := filepath.Join(t.TempDir(), "state")
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAHolderThatIsKilled$")
-	cmd.Env = append(os.Environ(), holderServer+"="+h.URL, holderState+"="+file)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	p := proctest.Tests(t, "^TestAHolderThatIsKilled$", holderServer+"="+h.URL, holderState+"="+file)
 	var token uint64
-	for lines := bufio.NewScanner(out); token == 0 && lines.Scan(); {
-		_, _ = fmt.Sscanf(lines.Text(), "holds %d", &token)
-	}
-	require.NotZero(t, token)
-	require.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
+	_, err := fmt.Sscanf(p.Says("holds"), "holds %d", &token)
+	require.NoError(t, err)
+	p.Kill()
 
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
 	_, err = cl.Acquire(t.Context(), servetest.Ask("job", "worker"))

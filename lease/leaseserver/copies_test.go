@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -62,14 +63,9 @@ func stores() map[string]func() lease.Store {
 
 func get(t *testing.T, ch <-chan result) lease.Lease {
 	t.Helper()
-	select {
-	case r := <-ch:
-		require.NoError(t, r.err)
-		return r.lease
-	case <-time.After(2 * servetest.Bound):
-		require.FailNow(t, "it waits for itself")
-		return lease.Lease{}
-	}
+	r := await.Receive(t, 2*servetest.Bound, ch, "it waits for itself")
+	require.NoError(t, r.err)
+	return r.lease
 }
 
 func TestEverySendingOfARequestInTheLineGetsTheSameLease(t *testing.T) {

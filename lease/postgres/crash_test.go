@@ -8,11 +8,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
@@ -70,11 +70,7 @@ func crash(t *testing.T, server *pgserver.Server, s *postgres.Store) []string {
 		clients[i] = c
 		wg.Go(func() { c.run(t.Context(), killed) })
 	}
-	select {
-	case <-loaded:
-	case <-time.After(patience):
-		require.Fail(t, "no load")
-	}
+	await.Receive(t, patience, loaded, "no load")
 	close(killed)
 	require.NoError(t, server.Kill())
 	wg.Wait()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -53,11 +54,7 @@ func TestAHistoryWithCrashesOfTheServerIsLegal(t *testing.T) {
 		})
 	}
 	for range kills {
-		select {
-		case <-enough:
-		case <-time.After(3 * patience):
-			require.Fail(t, "no load")
-		}
+		await.Receive(t, 3*patience, enough, "no load")
 		require.NoError(t, server.Kill())
 		require.NoError(t, server.Start(t.Context()))
 	}

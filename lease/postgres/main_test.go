@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/postgres"
@@ -19,9 +20,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // ttl is long: what ends in a test does not end by it.
 const ttl = time.Minute
 
-// patience is how long a test waits for an event that comes at once on an idle
-// machine.
-const patience = 20 * time.Second
+const patience = await.Soon
 
 // open returns a store on the database; change may be nil.
 func open(tb testing.TB, dsn string, change func(*postgres.Config)) *postgres.Store {

@@ -1,20 +1,18 @@
 package sqlite_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
-	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/sqlite"
@@ -163,29 +161,19 @@ func (w *witness) compare(t *testing.T, s *sqlite.Store) {
 // round starts a child, kills it under load, and compares.
 func (w *witness) round(t *testing.T, path string, early bool) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), childPath+"="+path)
+	env := []string{childPath + "=" + path}
 	if early {
-		cmd.Env = append(cmd.Env, childEarly+"=1")
+		env = append(env, childEarly+"=1")
 	}
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := bufio.NewReader(out)
-	var kill sync.Once
-	for n, end := 0, 500+rand.IntN(3000); ; n++ {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			require.ErrorIs(t, err, io.EOF)
-			break
-		}
+	p := proctest.Start(t, proctest.Self(t, env...))
+	n, end := 0, 500+rand.IntN(3000)
+	for line := range p.Lines() {
 		w.hear(line)
-		if n >= end {
-			kill.Do(func() { require.NoError(t, cmd.Process.Kill()) })
+		if n++; n == end {
+			p.Signal(syscall.SIGKILL)
 		}
 	}
-	require.ErrorContains(t, cmd.Wait(), "killed")
+	require.Equal(t, 128+9, p.Wait())
 	s, err := sqlite.Open(t.Context(), path, sqlite.Config{})
 	require.NoError(t, err)
 	w.compare(t, s)

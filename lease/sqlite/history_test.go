@@ -1,23 +1,23 @@
 package sqlite_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -56,7 +56,7 @@ func serveChild(path, address string) error {
 type lockServer struct {
 	path, address string
 	forgetful     bool // loses the WAL when it is killed
-	process       *exec.Cmd
+	process       *proctest.Process
 
 	mu sync.Mutex
 	up chan struct{} // closed = it serves
@@ -69,21 +69,13 @@ func newLockServer(t *testing.T) *lockServer {
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	s := &lockServer{path: newPath(t), address: filepath.Join(dir, "socket"), up: make(chan struct{})}
 	s.start(t)
-	t.Cleanup(func() { s.kill(t) })
 	return s
 }
 
 func (s *lockServer) start(t *testing.T) {
 	t.Helper()
-	s.process = exec.CommandContext(context.Background(), os.Args[0]) // kill ends it
-	s.process.Env = append(os.Environ(), childPath+"="+s.path, childServe+"="+s.address)
-	s.process.Stderr = os.Stderr
-	out, err := s.process.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, s.process.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "serving\n", line)
+	s.process = proctest.Start(t, proctest.Self(t, childPath+"="+s.path, childServe+"="+s.address))
+	s.process.Expect("serving")
 	close(s.up)
 }
 
@@ -92,8 +84,8 @@ func (s *lockServer) kill(t *testing.T) {
 	s.mu.Lock()
 	s.up = make(chan struct{})
 	s.mu.Unlock()
-	require.NoError(t, s.process.Process.Kill())
-	require.ErrorContains(t, s.process.Wait(), "killed")
+	s.process.Signal(syscall.SIGKILL)
+	require.Equal(t, 128+9, s.process.Wait())
 	if s.forgetful {
 		require.NoError(t, os.Remove(s.path+"-wal"))
 	}

@@ -2,12 +2,12 @@ package sqlite_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
 
@@ -17,11 +17,9 @@ const childTry = "PGLATCH_SQLITE_TRY"
 // elsewhere opens a file in another process, which says what came of it.
 func elsewhere(t *testing.T, path string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), childTry+"="+path)
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return string(out)
+	p := proctest.Start(t, proctest.Self(t, childTry+"="+path))
+	require.Zero(t, p.Wait())
+	return p.Stdout.String()
 }
 
 func TestAFileThatHasASecondNameHasOneStore(t *testing.T) {

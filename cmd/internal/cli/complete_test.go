@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/introspect"
@@ -83,7 +84,7 @@ func TestWithoutADatabaseTheShellIsToldOfNoError(t *testing.T) {
 			for _, word := range offers(t, clitest.At(dsn, "PGLATCH_NAMESPACES=agent=1"), words...) {
 				assert.Contains(t, []string{"agent/", "name/"}, word)
 			}
-			assert.Less(t, time.Since(start), clitest.Patience/2)
+			assert.Less(t, time.Since(start), await.Soon*3/4)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -120,7 +121,7 @@ func TestACommandDoesNotWaitForWhatNoRestartMends(t *testing.T) {
 	require.NoError(t, err)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	h := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: clitest.Patience}
+	h := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: await.Soon}
 	served := make(chan error, 1)
 	go func() { served <- h.Serve(listener) }()
 	defer func() { _ = h.Close(); <-served }()
@@ -137,7 +138,7 @@ func TestTheCommandOfALeaseDoesNotGetTheServersToken(t *testing.T) {
 	require.NoError(t, err)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	h := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: clitest.Patience}
+	h := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: await.Soon}
 	served := make(chan error, 1)
 	go func() { served <- h.Serve(listener) }()
 	defer func() { _ = h.Close(); <-served }()

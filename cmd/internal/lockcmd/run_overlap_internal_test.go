@@ -14,6 +14,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/cmd/internal/supervise"
 	"github.com/pglatch/pglatch/cmd/internal/test/overlap"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -68,7 +69,7 @@ func runUnderLock(d *overlap.Pair, dsn string) {
 	app := program.New()
 	settings := pflag.NewFlagSet("settings", pflag.ContinueOnError)
 	app.AddFlags(settings)
-	require.NoError(d, settings.Parse([]string{"--database-url", dsn, "--connect-timeout", overlap.Patience.String()}))
+	require.NoError(d, settings.Parse([]string{"--database-url", dsn, "--connect-timeout", await.Patience.String()}))
 	command := d.Deaf()
 	command.KillAfter = r.KillAfter
 	d.Start(func(ctx context.Context) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 )
 
@@ -54,7 +55,7 @@ func TestServeLocksHandsALockToItsWaiterInOneOperation(t *testing.T) {
 	stdout, stderr, code := clitest.Run(t, nil, "lease", "acquire", "job", "--owner", "a", "--ttl", "1h", "-o", "json", "--server", server)
 	require.Zero(t, code, stderr)
 	held := clitest.Decode[clitest.LeaseAnswer](t, stdout)
-	waiter := clitest.Start(t, nil, "lease", "acquire", "job", "--owner", "b", "--wait", clitest.Patience.String(), "--server", server)
+	waiter := clitest.Start(t, nil, "lease", "acquire", "job", "--owner", "b", "--wait", await.Soon.String(), "--server", server)
 	var metrics string
 	clitest.Eventually(t, func() bool {
 		_, metrics = page(t, address, "/metrics")

@@ -30,16 +30,8 @@ func RequireDead(t *testing.T, pids ...int) {
 // Number waits for the program to print a line "name=number" and returns the number.
 func (p *Program) Number(name string) int {
 	p.t.Helper()
-	n := -1
-	Eventually(p.t, func() bool {
-		for line := range strings.Lines(p.Stdout.String()) {
-			value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"=")
-			if number, err := strconv.Atoi(value); ok && err == nil && strings.HasSuffix(line, "\n") {
-				n = number
-			}
-		}
-		return n >= 0
-	}, func() string { return name + "\n" + p.Stdout.String() + p.Stderr.String() })
+	n, err := strconv.Atoi(p.Match(&p.Stdout, `(?m)^\s*`+name+`=(\d+)\s*\n`)[1])
+	require.NoError(p.t, err)
 	return n
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptest"
-	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,8 +17,7 @@ import (
 func Serve(t *testing.T, env []string, args ...string) (*Program, string) {
 	t.Helper()
 	p := Start(t, env, append([]string{"serve", "locks", "--listen", "127.0.0.1:0"}, args...)...)
-	p.Saying(&p.Stderr, "msg=serving")
-	return p, regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(p.Stderr.String())[1]
+	return p, p.Match(&p.Stderr, `msg=serving.* address=(\S+)`)[1]
 }
 
 // LockServer serves a store in the test's process, and returns the environment with which the program uses it.

@@ -2,10 +2,8 @@ package clitest
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +12,8 @@ import (
 	"github.com/gdamore/tcell/v3/vt"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
 // A Terminal is a program on its own terminal: a pseudo-terminal of the kernel, and an emulator that holds what the
@@ -49,7 +49,7 @@ func startOnTerminal(t *testing.T, says func([]byte) []byte, env []string, width
 	x := &Terminal{t: t, file: file, emulator: vt.NewMockTerm(vt.MockOptSize{X: vt.Col(width), Y: vt.Row(height)})}
 	require.NoError(t, x.emulator.Start())
 	x.Resize(width, height)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), Binary, args...)
+	cmd := proctest.Command(t, Binary, args...)
 	cmd.Env = environ(append([]string{"TERM=xterm-256color"}, env...))
 	cmd.Stdin, cmd.Stdout = tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -86,8 +86,7 @@ func (x *Terminal) connect(says func([]byte) []byte) {
 		}
 	}()
 	x.t.Cleanup(func() {
-		_ = x.cmd.Process.Kill()
-		<-x.Done
+		x.Kill()
 		_ = x.file.Close()
 		passing.Wait()
 		_ = x.emulator.Close()

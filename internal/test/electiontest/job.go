@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader"
 )
 
@@ -19,7 +20,7 @@ const (
 	Retry        = 200 * time.Millisecond
 	RetryAtMost  = Retry * 12 / 10 // with its jitter
 
-	Patience = 60 * time.Second // how long a test waits for an event
+	Patience = await.Patience
 
 	defiance = time.Second // how long stubborn and reckless nodes continue
 )

@@ -3,21 +3,16 @@
 package electiontest
 
 import (
-	"bufio"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/url"
 	"os"
-	"os/exec"
-	"slices"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/leader"
 )
 
@@ -35,9 +30,8 @@ type Node struct {
 	Prefix []string
 
 	t       *testing.T
-	cmd     *exec.Cmd
-	stdin   io.WriteCloser
-	stopped chan struct{} // closed when the output of the process has ended
+	process *proctest.Process
+	heard   chan struct{} // closed when the log has all that the process said
 	log     *log
 }
 
@@ -61,54 +55,38 @@ func NewNode(t *testing.T, job Job) *Node {
 	return &Node{t: t, Job: job, log: newLog()}
 }
 
-// Start starts the process, after the previous one has ended. It is killed at the end of the test.
+// Start starts the process, after the previous one has ended.
 func (n *Node) Start() {
 	n.t.Helper()
 	text, err := json.Marshal(n.Job)
 	require.NoError(n.t, err)
-	line := append(slices.Clone(n.Prefix), os.Args[0])
-	n.cmd = exec.CommandContext(n.t.Context(), line[0], line[1:]...)
-	// The race detector's second of sleep at exit would dominate many tests.
-	n.cmd.Env = append(os.Environ(), jobVariable+"="+string(text), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	cmd := proctest.Under(n.t, n.Prefix, jobVariable+"="+string(text))
 	if n.Job.Busy { // on one processor, where no other goroutine runs beside the one that checks
-		n.cmd.Env = append(n.cmd.Env, "GOMAXPROCS=1")
+		cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
 	}
-	n.cmd.Stderr = os.Stderr
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	n.stdin, err = n.cmd.StdinPipe()
-	require.NoError(n.t, err)
-	out, err := n.cmd.StdoutPipe()
-	require.NoError(n.t, err)
-	require.NoError(n.t, n.cmd.Start())
-	cmd, stopped := n.cmd, make(chan struct{})
-	n.stopped = stopped
 	n.log.restart()
+	process, heard := proctest.Start(n.t, cmd), make(chan struct{})
+	n.process, n.heard = process, heard
 	go func() {
-		defer close(stopped)
-		for scanner := bufio.NewScanner(out); scanner.Scan(); {
-			n.log.add(scanner.Text())
+		defer close(heard)
+		for line := range process.Lines() {
+			n.log.add(line)
 		}
 		n.log.end()
 	}()
-	n.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-stopped
-		_ = cmd.Wait()
-	})
 }
 
 // Signal sends a signal to the process.
 func (n *Node) Signal(s os.Signal) {
 	n.t.Helper()
-	require.NoError(n.t, n.cmd.Process.Signal(s))
+	n.process.Signal(s)
 }
 
 // Kill ends the process like kill -9.
 func (n *Node) Kill() {
 	n.t.Helper()
-	n.Signal(syscall.SIGKILL)
-	<-n.stopped
-	_ = n.cmd.Wait() // killed
+	n.process.Kill()
+	<-n.heard
 }
 
 // Stop ends the process in good order.
@@ -126,19 +104,14 @@ func (n *Node) AskToStop() {
 
 func (n *Node) tell(command string) {
 	n.t.Helper()
-	_, err := fmt.Fprintln(n.stdin, command)
-	require.NoError(n.t, err)
+	n.process.Tell(command)
 }
 
 // Exit waits for the process to end in good order.
 func (n *Node) Exit() {
 	n.t.Helper()
-	select {
-	case <-n.stopped:
-	case <-time.After(Patience):
-		require.Fail(n.t, "a process did not end", "node %d", n.Job.Node)
-	}
-	require.NoError(n.t, n.cmd.Wait(), "node %d", n.Job.Node)
+	require.Zero(n.t, n.process.Wait(), "node %d", n.Job.Node)
+	<-n.heard
 }
 
 // Said counts the lines of the node's log that begin with one of the words.
@@ -152,7 +125,7 @@ func (n *Node) Said(words ...string) (count int) {
 }
 
 // PID is the process id of the node's last process.
-func (n *Node) PID() int { return n.cmd.Process.Pid }
+func (n *Node) PID() int { return n.process.PID() }
 
 // Term is the node's last reported term.
 func (n *Node) Term() leader.Term {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
@@ -26,7 +27,7 @@ const (
 	Long = time.Hour
 
 	// Bound is the time limit for short events.
-	Bound = 20 * time.Second
+	Bound = await.Soon
 
 	// Token is a valid token for a server.
 	Token = "0123456789abcdef"

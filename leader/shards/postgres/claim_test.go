@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/driver"
@@ -154,11 +155,7 @@ func TestASessionThatDoesNotAnswerAReleaseEndsItself(t *testing.T) {
 	default:
 	}
 	require.Error(t, a.Release(ended, []string{"1", "2"}))
-	select {
-	case <-a.Lost():
-	case <-time.After(patience):
-		require.Fail(t, "nobody is told")
-	}
+	await.Receive(t, patience, a.Lost(), "nobody is told")
 	_, err := a.Renew(t.Context(), ttl)
 	require.ErrorIs(t, err, leader.ErrLost)
 	free()

@@ -1,11 +1,9 @@
 package postgres_test
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,29 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
 )
-
-// A sharedBuffer can be read while something still writes.
-type sharedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *sharedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *sharedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
 
 // A wedge is a guarded transaction in the middle of a statement that waits for its client, which does nothing more.
 type wedge struct {
@@ -107,7 +88,7 @@ func TestAClaimEndsAGuardedTransactionThatDoesNotEnd(t *testing.T) {
 			dsn := pgtest.DSN(t)
 			j := newJudge(t, dsn)
 			j.exec(`CREATE TABLE writes (n int)`)
-			var log sharedBuffer
+			var log capture.Text
 			const timeout = 300 * time.Millisecond
 			b := open(t, newBackend(t, dsn, func(c *postgres.Config) {
 				c.GuardTimeout, c.Logger = timeout, slog.New(slog.NewJSONHandler(&log, nil))

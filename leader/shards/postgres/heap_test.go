@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader/shards"
@@ -44,11 +46,7 @@ func TestAnOwnedShardTakesLittleHeap(t *testing.T) { // not parallel: it measure
 			return nil
 		})
 	}()
-	select {
-	case <-all:
-	case <-time.After(3 * patience):
-		require.Fail(t, "not all are owned", "%+v", node.Stats())
-	}
+	await.Receive(t, 3*patience, all, func() string { return fmt.Sprintf("all are owned: %+v", node.Stats()) })
 	t.Logf("%d shards were owned after %v", n, time.Since(start))
 	each := (heap() - before) / n
 	t.Logf("%d bytes for each owned shard", each)

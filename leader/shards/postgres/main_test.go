@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
@@ -21,8 +22,7 @@ var tenants = namespace.Must(7, "tenant")
 // ttl is long: what ends in a test does not end by it.
 const ttl = time.Minute
 
-// patience is how long a test waits for an event that comes at once on an idle machine.
-const patience = 20 * time.Second
+const patience = await.Soon
 
 // newBackend returns a backend on the database, which makes its tables; change may be nil.
 func newBackend(tb testing.TB, dsn string, change func(*postgres.Config)) *postgres.Backend {

@@ -19,12 +19,10 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/child"
 	"github.com/pglatch/pglatch/cmd/internal/supervise"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
-
-// Patience is the time limit for short events on a slow and busy machine.
-const Patience = 60 * time.Second
 
 // Lease is the lease of the elections whose leader is cut off.
 const Lease = 5 * time.Second
@@ -95,7 +93,7 @@ func (d *Pair) all() (operations []int) {
 
 func (d *Pair) eventually(condition func() bool, what string) {
 	d.Helper()
-	require.Eventually(d, condition, Patience, 5*time.Millisecond, what)
+	await.Until(d, await.Patience, condition, what)
 }
 
 // cut cuts the first node off and returns how many operations it did after its successor's first. late is the longest

@@ -3,13 +3,10 @@ package pgserver_test
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,13 +17,14 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
 func TestNothingRemainsWhenTheProcessEnds(t *testing.T) {
 	t.Parallel()
 	ends := []struct {
 		name, mode string
-		end        func(t *testing.T, cmd *exec.Cmd, stdin io.Closer)
+		end        func(t *testing.T, p *proctest.Process)
 	}{
 		{"by kill -9", "wait", signalWith(syscall.SIGKILL)},
 		{"by Ctrl-C", "wait", signalWith(syscall.SIGINT)},
@@ -36,11 +34,11 @@ func TestNothingRemainsWhenTheProcessEnds(t *testing.T) {
 	for _, end := range ends {
 		t.Run(end.name, func(t *testing.T) {
 			t.Parallel()
-			cmd, stdin, r := startHelper(t, end.mode, executable(t), nil)
+			p, r := startHelper(t, end.mode, executable(t), nil)
 			require.NoError(t, ping(t.Context(), r.DSN), "the server must run before the end")
 			require.DirExists(t, r.Dir)
 
-			end.end(t, cmd, stdin)
+			end.end(t, p)
 
 			requireGone(t, r)
 		})
@@ -50,9 +48,9 @@ func TestNothingRemainsWhenTheProcessEnds(t *testing.T) {
 // This is the control of the test above: it shows that the watchdog does the cleanup.
 func TestAKilledProcessWithoutItsWatchdogLeavesItsServer(t *testing.T) {
 	t.Parallel()
-	cmd, stdin, r := startHelper(t, "wait", executable(t), nil)
+	p, r := startHelper(t, "wait", executable(t), nil)
 	require.NoError(t, syscall.Kill(r.Watchdog, syscall.SIGKILL))
-	signalWith(syscall.SIGKILL)(t, cmd, stdin)
+	signalWith(syscall.SIGKILL)(t, p)
 
 	assert.NoError(t, ping(t.Context(), r.DSN))
 	assert.DirExists(t, r.Dir)
@@ -79,9 +77,9 @@ func TestAnOrdinaryUserStartsAServer(t *testing.T) {
 	install, err := pgserver.Find(t.Context(), 0) // the user nobody may not reach its cache
 	require.NoError(t, err)
 	as := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	_, stdin, r := startHelper(t, "wait", reachableExecutable(t), as, "PGBIN="+install.BinDir)
+	p, r := startHelper(t, "wait", reachableExecutable(t), as, "PGBIN="+install.BinDir)
 	require.NoError(t, ping(t.Context(), r.DSN))
-	require.NoError(t, stdin.Close())
+	p.CloseStdin()
 	requireGone(t, r)
 }
 
@@ -101,42 +99,26 @@ func TestCloseRemovesEverythingAlsoAfterKill(t *testing.T) {
 	}
 }
 
-func signalWith(signal os.Signal) func(*testing.T, *exec.Cmd, io.Closer) {
-	return func(t *testing.T, cmd *exec.Cmd, _ io.Closer) {
+func signalWith(signal syscall.Signal) func(*testing.T, *proctest.Process) {
+	return func(t *testing.T, p *proctest.Process) {
 		t.Helper()
-		require.NoError(t, cmd.Process.Signal(signal))
-		require.Error(t, cmd.Wait(), "the helper dies of the signal")
+		p.Signal(signal)
+		require.Equal(t, 128+int(signal), p.Wait(), "the helper dies of the signal")
 	}
 }
 
-func closeInput(t *testing.T, _ *exec.Cmd, stdin io.Closer) {
-	t.Helper()
-	require.NoError(t, stdin.Close())
-}
+func closeInput(_ *testing.T, p *proctest.Process) { p.CloseStdin() }
 
-func startHelper(t *testing.T, mode, binary string, as *syscall.Credential, env ...string) (*exec.Cmd, io.Closer, report) {
+func startHelper(t *testing.T, mode, binary string, as *syscall.Credential, env ...string) (*proctest.Process, report) {
 	t.Helper()
-	cmd := exec.Command(binary)
+	cmd := proctest.Command(t, binary)
 	cmd.Dir = "/"
 	cmd.Env = append(append(os.Environ(), helperVariable+"="+mode), env...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	p := proctest.Start(t, cmd)
 	var r report
-	if err := json.NewDecoder(stdout).Decode(&r); err != nil {
-		_ = cmd.Wait()
-		require.NoError(t, err, stderr.String())
-	}
-	return cmd, stdin, r
+	require.NoError(t, json.Unmarshal([]byte(p.Line()), &r))
+	return p, r
 }
 
 func executable(t *testing.T) string {

@@ -5,24 +5,19 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/notrun"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
-
-// patience is how long a program may take to be ready.
-const patience = 60 * time.Second
 
 // PgBouncer runs a PgBouncer in front of the server until the end of the test and returns the
 // connection string that goes through it. settings are lines of the section [pgbouncer] of its
@@ -40,34 +35,17 @@ func PgBouncer(t *testing.T, server *pgserver.Server, settings ...string) (dsn s
 	}, settings...)
 	as := account(t)
 	dir := ownedDir(t, as, map[string][]byte{"pgbouncer.ini": []byte(strings.Join(lines, "\n") + "\n")})
-	output, err := os.Create(dir + "/output")
-	require.NoError(t, err)
-	defer func() { _ = output.Close() }()
-
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, dir+"/pgbouncer.ini")
-	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
-	dieWithParent(cmd.SysProcAttr)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	})
+	cmd := proctest.Command(t, program, dir+"/pgbouncer.ini")
+	cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Credential: as}
+	proctest.Start(t, cmd)
 	u := url.URL{
 		Scheme: "postgres", User: url.User("postgres"), Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		Path: "/postgres", RawQuery: "sslmode=disable",
 	}
-	ready := func() bool {
+	await.Until(t, await.Patience, func() bool {
 		conn, err := pgx.Connect(t.Context(), u.String())
-		if err != nil {
-			return false
-		}
-		return conn.Close(context.WithoutCancel(t.Context())) == nil
-	}
-	if !assert.Eventually(t, ready, patience, 10*time.Millisecond) {
-		text, _ := os.ReadFile(output.Name())
-		require.Fail(t, "PgBouncer does not answer", "%s", text)
-	}
+		return err == nil && conn.Close(context.WithoutCancel(t.Context())) == nil
+	}, "PgBouncer does not answer")
 	return u.String()
 }
 

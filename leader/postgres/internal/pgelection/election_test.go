@@ -13,6 +13,7 @@ import (
 	"github.com/pglatch/pglatch/internal/electionkeys"
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader/postgres/internal/pgelection"
 	"github.com/pglatch/pglatch/namespace"
@@ -20,8 +21,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// patience is how long a test waits for an event that comes at once on an idle machine.
-const patience = 20 * time.Second
+const patience = await.Soon
 
 var pairKey = namespace.Pair(7, 9).Tag()
 
