@@ -303,7 +303,7 @@ func (a *App) serveEvents(c echo.Context) error {
 				return err
 			}
 			if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
-				return nil //nolint:nilerr // the client left
+				return nil // the client left
 			}
 			w.Flush()
 		}

@@ -83,6 +83,7 @@ func done(t *testing.T, c <-chan demokit.Answer) (reply HookReply) {
 func (r *replica) holds() {
 	dbtest.Eventually(r.t, func() bool { return r.locker.Stats().Held == 1 }, "it has the lock")
 }
+
 func (r *replica) waits() {
 	dbtest.Eventually(r.t, func() bool { return r.locker.Stats().Waiting > 0 }, "it waits")
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -36,35 +34,16 @@ type client struct {
 	broken bool // it stays inside after its lease has ended
 
 	witness *witness
-	lost    atomic.Int64           // leases that ended while it was inside: it left then
-	host    atomic.Pointer[string] // the server that it asked last
+	lost    atomic.Int64 // leases that ended while it was inside: it left then
 }
 
-func newClient(number int, servers []string, w *witness, broken bool) (*client, error) {
-	c := &client{number: number, lock: fmt.Sprintf("own/%d", number), witness: w}
+func newClient(number int, servers []string, w *witness, broken bool) (c *client, err error) {
+	c = &client{number: number, lock: fmt.Sprintf("own/%d", number), witness: w}
 	if number < sharing {
 		c.lock, c.broken = fmt.Sprintf("shared/%d", number%sharedLocks), broken
 	}
-	first, err := url.Parse(servers[0])
-	if err != nil {
-		return nil, err
-	}
-	c.host.Store(&first.Host)
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy = nil
-	c.Client, err = leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: servers, HTTPClient: &http.Client{Transport: observed{c, transport}}})
+	c.Client, err = leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: servers})
 	return c, err
-}
-
-// observed records which server a client asks.
-type observed struct {
-	client *client
-	http.RoundTripper
-}
-
-func (o observed) RoundTrip(r *http.Request) (*http.Response, error) {
-	o.client.host.Store(&r.URL.Host)
-	return o.RoundTripper.RoundTrip(r)
 }
 
 // work enters and leaves until ctx ends.
@@ -87,9 +66,6 @@ func (c *client) work(ctx context.Context) error {
 		demokit.Pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
 	}
 }
-
-// alone reports whether the client has a lock of its own and makes short visits.
-func (c *client) alone() bool { return c.number >= sharing && c.number < sharing+alone }
 
 // visit stays inside for a moment, or for long while a heartbeat renews the lease.
 func (c *client) visit(ctx context.Context, held *leasehttp.Lease) {

@@ -62,8 +62,8 @@ func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
 	return demokit.Story{Stay: s.stay, Scenes: []demokit.Scene{
 		{Title: "40 clients work through both lock servers", Play: s.steady},
 		{Title: "kill -9 of the etcd leader: the other members elect one, and it comes back", Play: s.leaderKilled},
-		{Title: "kill -9 of a lock server: its clients go on with the other one", Play: s.serverKilled},
-		{Title: "kill -9 of that other one: all go to the server that came back", Play: s.serverKilled},
+		{Title: "kill -9 of a lock server: its clients go on with the other one", Play: s.serverKilled(s.servers[0], s.servers[1])},
+		{Title: "kill -9 of that other one: all go to the server that came back", Play: s.serverKilled(s.servers[1], s.servers[0])},
 		{Title: "The clients leave: what the witness has seen", Play: s.judged},
 	}}
 }
@@ -92,16 +92,6 @@ func (s *demo) admit(ctx context.Context) {
 			}
 		})
 	}
-}
-
-// at returns the clients that asked a server last: all of them, or only those that are alone.
-func (s *demo) at(x *server, onlyAlone bool) (numbers []int) {
-	for _, c := range s.clients {
-		if *c.host.Load() == x.address && (c.alone() || !onlyAlone) {
-			numbers = append(numbers, c.number)
-		}
-	}
-	return numbers
 }
 
 // status returns the status of one member, or nil if it does not answer.
@@ -153,8 +143,18 @@ func (s *demo) second(ctx context.Context) {
 	demokit.Pause(ctx, time.Second)
 	_, inside := s.witness.count()
 	twice, _ := s.witness.wrong()
-	s.Say("%4d visits in 1 s   %2d clients at A, %2d at B   %2d inside, twice %d",
-		len(s.witness.since(from)), len(s.at(s.servers[0], false)), len(s.at(s.servers[1], false)), inside, len(twice))
+	s.Say("%4d visits in 1 s   %2d inside, twice %d", len(s.witness.since(from)), inside, len(twice))
+}
+
+// everybody waits until every client has entered since a moment.
+func (s *demo) everybody(ctx context.Context, from time.Time) {
+	demokit.Await(ctx, "every client to be inside once", func() bool {
+		seen := map[int]bool{}
+		for _, v := range s.witness.since(from) {
+			seen[v.client] = true
+		}
+		return len(seen) == all
+	})
 }
 
 // steady shows the normal state, before any fault.
@@ -169,13 +169,7 @@ func (s *demo) steady(ctx context.Context) {
 		demokit.Await(ctx, "two clients inside", func() bool { twice, _ := s.witness.wrong(); return len(twice) > 0 })
 		return
 	}
-	demokit.Await(ctx, "every client to be inside once", func() bool {
-		seen := map[int]bool{}
-		for _, v := range s.witness.since(time.Time{}) {
-			seen[v.client] = true
-		}
-		return len(seen) == all
-	})
+	s.everybody(ctx, time.Time{})
 	s.Claim(true, "each of the %d clients was inside: both servers grant, and waiters of both have their turn", all)
 	s.claimSafe()
 }
@@ -222,29 +216,18 @@ func (s *demo) leaderKilled(ctx context.Context) {
 	s.claimSafe()
 }
 
-// serverKilled kills the server that has more clients.
-func (s *demo) serverKilled(ctx context.Context) {
-	dead, heir := s.servers[0], s.servers[1]
-	if len(s.at(heir, true)) > len(s.at(dead, true)) {
-		dead, heir = heir, dead
+// serverKilled kills a server, which half of the clients ask first.
+func (s *demo) serverKilled(dead, heir *server) func(context.Context) {
+	return func(ctx context.Context) {
+		at := time.Now()
+		s.Say("kill -9 %d: lock server %s", dead.PID(), dead.Name)
+		demokit.Check(dead.Kill())
+		s.showGap(ctx, at)
+		s.everybody(ctx, at)
+		s.Claim(true, "all %d clients were inside again, through %s", all, heir.Name)
+		s.serve(ctx, dead, dead.Name)
+		s.claimSafe()
 	}
-	own, at := s.at(dead, true), time.Now()
-	s.Say("kill -9 %d: lock server %s, with %d clients; %s has %d", dead.PID(), dead.Name, len(s.at(dead, false)), heir.Name, len(s.at(heir, false)))
-	demokit.Check(dead.Kill())
-	var waits []time.Duration
-	demokit.Await(ctx, "its clients", func() bool {
-		waits = firsts(at, s.witness.since(at), own)
-		return len(waits) == len(own)
-	})
-	s.showGap(ctx, at)
-	if n := len(waits); n > 0 {
-		s.Say("of its clients with a lock of their own %d were inside again: the first after %s, half of them after %s, the last after %s",
-			n, demokit.Pretty(waits[0]), demokit.Pretty(waits[n/2]), demokit.Pretty(waits[n-1]))
-	}
-	demokit.Await(ctx, "all clients to be at "+heir.Name, func() bool { return len(s.at(dead, false)) == 0 })
-	s.Claim(true, "all %d clients are at %s, those too who only renew", len(s.clients), heir.Name)
-	s.serve(ctx, dead, dead.Name)
-	s.claimSafe()
 }
 
 // judged stops the clients and reports the result.

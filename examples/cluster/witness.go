@@ -94,15 +94,3 @@ func gap(from time.Time, visits []visit) (longest time.Duration) {
 	}
 	return longest
 }
-
-// firsts returns how long each of these clients waited for its first visit after a moment, the shortest first. It
-// leaves out those that had none yet.
-func firsts(from time.Time, visits []visit, clients []int) (waits []time.Duration) {
-	for _, c := range clients {
-		if i := slices.IndexFunc(visits, func(v visit) bool { return v.client == c }); i >= 0 {
-			waits = append(waits, visits[i].at.Sub(from))
-		}
-	}
-	slices.Sort(waits)
-	return waits
-}

@@ -26,10 +26,7 @@ func TestTheLateWriteIsStoredWithoutFencingAndRefusedWithIt(t *testing.T) {
 func TestTheHTTPScenesNeedNoPostgreSQL(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
-	output, code := demotest.Play(t, nil, "-http-only")
-	require.Zero(t, code, output)
-	assert.Contains(t, output, "all 3 claims hold")
-	output, code = demotest.Play(t, []string{"PGLATCH_TEST_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"})
+	output, code := demotest.Play(t, []string{"PGLATCH_TEST_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"})
 	require.Zero(t, code, output)
 	assert.Contains(t, output, "no PostgreSQL, so its two scenes are left out")
 	assert.Contains(t, output, "all 3 claims hold")

@@ -17,12 +17,11 @@
 //	row in PostgreSQL     the late write is stored    postgres.Guard: the transaction aborts
 //
 // The HTTP scenes keep leases in SQLite and need only Go. The others find, start or fetch a
-// PostgreSQL. Without one, or with -http-only, they are left out.
+// PostgreSQL. Without one they are left out.
 package main
 
 import (
 	"context"
-	"flag"
 	"net"
 	"os"
 	"path/filepath"
@@ -39,7 +38,6 @@ import (
 )
 
 func main() {
-	httpOnly := flag.Bool("http-only", false, "leave the scenes in PostgreSQL out")
 	demokit.Main("fencing: a writer is paused past its lease, and writes", runWriter, func(ctx context.Context, d *demokit.Demo) demokit.Story {
 		s := &demo{d}
 		dir := demokit.Must(os.MkdirTemp("", "fencing-"))
@@ -50,9 +48,6 @@ func main() {
 		scenes := []demokit.Scene{
 			{Title: "HTTP, a resource without fencing: the failure", Play: s.web(inSQLite, false)},
 			{Title: "HTTP, a resource that refuses lower tokens", Play: s.web(inSQLite, true)},
-		}
-		if *httpOnly {
-			return demokit.Story{Scenes: scenes}
 		}
 		if err := s.OpenDatabase(ctx); err != nil {
 			s.Say("no PostgreSQL, so its two scenes are left out: %v", err)

@@ -26,7 +26,7 @@ func (c Config) checkMount(ctx context.Context) error {
 		return nil
 	}
 	if err := answer(ctx, c.tryMount); err != nil {
-		return fmt.Errorf("Mount %s cannot be used: %w", c.Mount, err) //nolint:revive,staticcheck // the name of the field
+		return fmt.Errorf("Mount %s cannot be used: %w", c.Mount, err) //nolint:staticcheck // the name of the field
 	}
 	return nil
 }

@@ -103,10 +103,10 @@ type fault struct {
 }
 
 // strike notes the moment of a fault. Unless the scene changes it, the fault takes all tenants of the node.
-func (s *demo) strike(ctx context.Context, node, format string, args ...any) *fault {
+func (s *demo) strike(ctx context.Context, node, what string) *fault {
 	n := s.nodes[node]
 	f := &fault{n, s.Now(ctx), n.Size(), s.board[node]}
-	s.Say(format+": node %s, which has %d tenants", append(args, node, len(f.took))...)
+	s.Say("%s: node %s, which has %d tenants", what, node, len(f.took))
 	return f
 }
 
