@@ -3,7 +3,6 @@ package agents
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -286,26 +285,15 @@ func (a *App) serveStatus(c echo.Context) error {
 func (a *App) serveEvents(c echo.Context) error {
 	events, leave := a.broadcaster.subscribe()
 	defer leave()
+	defer context.AfterFunc(c.Request().Context(), leave)()
 	w := c.Response()
 	w.Header().Set(echo.HeaderContentType, "text/event-stream")
-	w.WriteHeader(http.StatusOK)
 	w.Flush()
-	for {
-		select {
-		case <-c.Request().Context().Done():
-			return nil
-		case e, ok := <-events:
-			if !ok {
-				return nil
-			}
-			data, err := json.Marshal(e)
-			if err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
-				return nil // the client left
-			}
-			w.Flush()
+	for e := range events {
+		if _, err := fmt.Fprintf(w, "data: {\"agent_id\":%d,\"hook\":%q}\n\n", e.agentID, e.hook); err != nil {
+			break // the client left
 		}
+		w.Flush()
 	}
+	return nil
 }

@@ -98,7 +98,7 @@ func (a *App) serveHook(name string, hook hookFunc) echo.HandlerFunc {
 		if err := run(); err != nil {
 			return fmt.Errorf("agents: %s of agent %d: %w", name, h.agentID, err)
 		}
-		a.broadcaster.publish(Event{h.agentID, name})
+		a.broadcaster.publish(event{h.agentID, name})
 		if reply.AgentID = h.agentID; h.command != nil {
 			reply.CommandID, reply.CommandState = h.command.ID, h.command.State
 		}

@@ -18,23 +18,23 @@ import (
 // The types of this file hold state that concerns one process. Another process may know something else, so a mutex
 // guards each, not an advisory lock.
 
-// An Event tells connected browsers that an agent changed.
-type Event struct {
-	AgentID int32  `json:"agent_id"`
-	Hook    string `json:"hook"`
+// An event tells connected browsers that a hook changed an agent.
+type event struct {
+	agentID int32
+	hook    string
 }
 
 // A broadcaster passes events to the clients of this process.
 type broadcaster struct {
 	mu      sync.Mutex
-	clients map[chan Event]bool
+	clients map[chan event]bool
 	closed  bool
 }
 
 // subscribe returns a channel of the events from now on. Both leave and close close it. A client that reads too slowly
 // misses events.
-func (b *broadcaster) subscribe() (events <-chan Event, leave func()) {
-	c := make(chan Event, 16)
+func (b *broadcaster) subscribe() (events <-chan event, leave func()) {
+	c := make(chan event, 16)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -42,7 +42,7 @@ func (b *broadcaster) subscribe() (events <-chan Event, leave func()) {
 		return c, func() {}
 	}
 	if b.clients == nil {
-		b.clients = map[chan Event]bool{}
+		b.clients = map[chan event]bool{}
 	}
 	b.clients[c] = true
 	return c, func() {
@@ -56,7 +56,7 @@ func (b *broadcaster) subscribe() (events <-chan Event, leave func()) {
 }
 
 // publish sends an event to every client. It never waits: a slow client must not hold up a hook.
-func (b *broadcaster) publish(e Event) {
+func (b *broadcaster) publish(e event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c := range b.clients {

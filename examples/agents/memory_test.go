@@ -67,8 +67,8 @@ func TestScenario_ExistingInMemoryLocksRetained(t *testing.T) {
 			assert.NoError(t, tokens.replace([]string{firstToken}))
 			known, _ := tokens.known(firstToken)
 			assert.True(t, known)
-			a.broadcaster.publish(Event{AgentID: 1})
-			if e := <-events; e.AgentID == 1 {
+			a.broadcaster.publish(event{agentID: 1})
+			if e := <-events; e.agentID == 1 {
 				received.Add(1)
 			}
 		})

@@ -1,9 +1,7 @@
 package scheduler
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -64,44 +62,19 @@ func quick(dsn, name string) Config {
 	}
 }
 
-// A diary collects what a node logs.
-type diary struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (d *diary) Write(p []byte) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.text.Write(p)
-}
-
-// services returns the service of each line with a message, in order.
-func (d *diary) services(message string) (names []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for line := range bytes.Lines(d.text.Bytes()) {
-		var e struct{ Msg, Service string }
-		if json.Unmarshal(line, &e) == nil && e.Msg == message {
-			names = append(names, e.Service)
-		}
-	}
-	return names
-}
-
 // A testNode is a node that serves in this process.
 type testNode struct {
 	*Node
 	t    *testing.T
 	url  string
-	log  *diary
+	log  *demokit.Log
 	stop func()
 }
 
 // serve opens a node and lets it serve until stop, or the end of the test.
 func serve(t *testing.T, db *dbtest.Database, name string) *testNode {
 	t.Helper()
-	n := &testNode{t: t, log: &diary{}}
+	n := &testNode{t: t, log: &demokit.Log{}}
 	config := quick(db.DSN, name)
 	config.Logger = slog.New(slog.NewJSONHandler(n.log, nil))
 	var err error
@@ -145,7 +118,7 @@ func leads(t *testing.T, nodes ...*testNode) (leader *testNode, others []*testNo
 // says waits until a node has logged a message so often.
 func (n *testNode) says(message string, times int) {
 	n.t.Helper()
-	dbtest.Eventually(n.t, func() bool { return len(n.log.services(message)) == times }, fmt.Sprintf("%s logs %q %d times", n.Identity(), message, times))
+	dbtest.Eventually(n.t, func() bool { return len(n.log.Values(message, "service")) == times }, fmt.Sprintf("%s logs %q %d times", n.Identity(), message, times))
 }
 
 // holder returns the session that holds the election lock, as "pid backend_start", or "" if there is none.
@@ -171,7 +144,7 @@ func TestScenario_AC1_OneNodeAcquiresTheSchedulerLeadership(t *testing.T) {
 	dbtest.Eventually(t, func() bool { return dbtest.Ask[int](db, ran, winner.Identity()) == len(leaderOnly) }, "the winner runs every scheduler")
 	for _, n := range losers {
 		n.says(skipping, 1)
-		assert.Empty(t, n.log.services(built), "a loser builds no scheduler")
+		assert.Empty(t, n.log.Values(built, "service"), "a loser builds no scheduler")
 		var reply Reply
 		n.get("/query?q=x").Decode(&reply)
 		assert.Equal(t, n.Identity(), reply.Node, "a loser serves queries")
@@ -188,10 +161,10 @@ func TestScenario_AC2_SchedulerServicesAreGatedByLeadership(t *testing.T) {
 	b.says(skipping, 1)
 	a.says(acquired, 1)
 	a.says(serviceStarted, len(leaderOnly))
-	assert.Equal(t, leaderOnly, a.log.services(built))
-	assert.Empty(t, a.log.services(skipping))
-	assert.Empty(t, b.log.services(acquired))
-	assert.Empty(t, b.log.services(built), "a follower does not initialise: it does not pause what it never made")
+	assert.Equal(t, leaderOnly, a.log.Values(built, "service"))
+	assert.Empty(t, a.log.Values(skipping, "service"))
+	assert.Empty(t, b.log.Values(acquired, "service"))
+	assert.Empty(t, b.log.Values(built, "service"), "a follower does not initialise: it does not pause what it never made")
 	assert.True(t, a.Elector().IsLeader())
 	assert.False(t, b.Elector().IsLeader())
 
@@ -199,10 +172,10 @@ func TestScenario_AC2_SchedulerServicesAreGatedByLeadership(t *testing.T) {
 	b.says(acquired, 1)
 	b.says(serviceStarted, len(leaderOnly))
 	a.says(skipping, 1)
-	stopped := a.log.services("service stopped")
+	stopped := a.log.Values("service stopped", "service")
 	slices.Reverse(stopped)
 	assert.Equal(t, leaderOnly, stopped, "stopped in reverse")
-	assert.Len(t, b.log.services(skipping), 1, "once, however often it tried")
+	assert.Len(t, b.log.Values(skipping, "service"), 1, "once, however often it tried")
 }
 
 func TestScenario_AC3_TheLockIsHeldOnAConnectionThatDoesNothingElse(t *testing.T) {

@@ -25,19 +25,14 @@ func newBoard(g shards.Group) board {
 	return b
 }
 
-// even reports whether these nodes own all tenants, in equal parts to within one.
-func (b board) even(nodes ...string) bool {
-	parts, total := []int{}, 0
+// even reports whether these nodes own all tenants, of which there are so many, in equal parts to within one.
+func (b board) even(all int, nodes ...string) bool {
+	least, most := all, 0
 	for _, n := range nodes {
-		parts = append(parts, len(b[n]))
+		part := len(b[n])
+		least, most, all = min(least, part), max(most, part), all-part
 	}
-	for _, owned := range b {
-		total += len(owned)
-	}
-	for _, part := range parts {
-		total -= part
-	}
-	return total == 0 && slices.Max(parts)-slices.Min(parts) <= 1
+	return all == 0 && most-least <= 1
 }
 
 func (b board) String() (parts string) {

@@ -76,13 +76,13 @@ func (s *demo) await(ctx context.Context, what string, is func() bool) {
 
 // settle waits until these nodes own all tenants, in equal parts to within one.
 func (s *demo) settle(ctx context.Context, nodes ...string) {
-	s.await(ctx, "all tenants to be spread over "+strings.Join(nodes, ", "), func() bool { return s.board.even(nodes...) })
+	s.await(ctx, "all tenants to be spread over "+strings.Join(nodes, ", "), func() bool { return s.board.even(tenants, nodes...) })
 }
 
 // settled claims an even spread over all nodes.
 func (s *demo) settled(ctx context.Context) {
 	s.settle(ctx, s.taking()...)
-	s.Claim(s.board.even(s.taking()...), "%d nodes own all tenants, each its part to within one: %s", len(s.nodes), s.board)
+	s.Claim(s.board.even(tenants, s.taking()...), "%d nodes own all tenants, each its part to within one: %s", len(s.nodes), s.board)
 }
 
 // stay shows the owners until ctx ends.
@@ -161,7 +161,7 @@ func (s *demo) terminated(ctx context.Context) {
 	s.await(ctx, "the loss", func() bool {
 		found := demokit.Must(gaps(ctx, s.Pool, f.at, all))
 		f.took = tenantsOf(found)
-		return len(found) > 0 && len(found) == len(f.Entries(f.size, lost)) && s.board.even(s.taking()...)
+		return len(found) > 0 && len(found) == len(f.Entries(f.size, lost)) && s.board.even(tenants, s.taking()...)
 	})
 	s.Claim(len(f.took) < len(all), "the %d tenants that the other connection carries stay in their terms", len(all)-len(f.took))
 	s.recovered(ctx, f)

@@ -85,11 +85,12 @@ func TestABoardHasTheTenantsOfEachNodeThatTakesPart(t *testing.T) {
 	b := newBoard(g)
 	assert.Equal(t, "A 2  B 1  nobody 1", b.String())
 	assert.Equal(t, []string{"1", "2"}, b["A"])
-	assert.False(t, b.even("A", "B"), "one has no owner")
+	assert.False(t, b.even(4, "A", "B"), "one has no owner")
 	g.Shards[3].Owner = "B"
-	assert.True(t, newBoard(g).even("A", "B"))
-	assert.False(t, newBoard(g).even("A", "B", "C"))
-	assert.False(t, newBoard(g).even("A"), "the others are of B")
+	assert.True(t, newBoard(g).even(4, "A", "B"))
+	assert.False(t, newBoard(g).even(4, "A", "B", "C"))
+	assert.False(t, newBoard(g).even(4, "A"), "the others are of B")
+	assert.False(t, board{"A": nil, "B": nil}.even(4, "A", "B"), "before the first look nobody has any")
 	g.Members[2].Away = false
 	assert.Equal(t, "A 2  B 2  C 0  nobody 0", newBoard(g).String())
 }

@@ -49,8 +49,7 @@ func ServeNode(serve func(context.Context, *Node) error) {
 	}()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	exit(serve(ctx, &Node{name, os.Getenv(dsnVariable), log, next}))
+	exit(serve(ctx, &Node{name, os.Getenv(dsnVariable), slog.New(slog.NewJSONHandler(os.Stderr, nil)), next}))
 	os.Exit(0)
 }
 
@@ -71,24 +70,26 @@ type Process struct {
 	Name string
 	URL  string
 
+	Log
+
 	cmd   *exec.Cmd
 	stdin io.Writer // ends at the latest when the demo ends
-	log   log
 }
 
-// A log collects what a process writes.
-type log struct {
+// A Log collects a log in JSON.
+type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *log) Write(p []byte) (int, error) {
+// Write appends to the log.
+func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *log) since(size int) []byte {
+func (l *Log) since(size int) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return bytes.Clone(l.text.Bytes()[size:])
@@ -98,7 +99,7 @@ func (l *log) since(size int) []byte {
 func (d *Demo) Start(ctx context.Context, name string, env ...string) *Process {
 	p := &Process{Name: name, cmd: exec.CommandContext(ctx, Must(os.Executable()))}
 	p.cmd.Env = append(append(os.Environ(), nameVariable+"="+name, dsnVariable+"="+d.DSN), env...)
-	p.cmd.Stderr = &p.log
+	p.cmd.Stderr = &p.Log
 	// The process gets its own process group, so that Ctrl-C reaches only the demo. If the demo
 	// dies while a process is stopped, POSIX sends the orphaned group SIGHUP and SIGCONT.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -155,12 +156,12 @@ func (e Entry) Text(key string) string { return fmt.Sprint(e[key]) }
 func (e Entry) Time() time.Time { return Must(time.Parse(time.RFC3339Nano, e.Text("time"))) }
 
 // Size returns the position in the log at which future entries begin.
-func (p *Process) Size() int { return len(p.log.since(0)) }
+func (l *Log) Size() int { return len(l.since(0)) }
 
 // Entries returns the entries with a message and with these attributes, as "key=value", from a position on.
-func (p *Process) Entries(from int, message string, attrs ...string) (found []Entry) {
+func (l *Log) Entries(from int, message string, attrs ...string) (found []Entry) {
 line:
-	for text := range bytes.Lines(p.log.since(from)) {
+	for text := range bytes.Lines(l.since(from)) {
 		var e Entry
 		if !bytes.Contains(text, []byte(message)) || json.Unmarshal(text, &e) != nil || e.Text("msg") != message {
 			continue
@@ -175,10 +176,18 @@ line:
 	return found
 }
 
+// Values returns the value of a key in each entry with a message, in order.
+func (l *Log) Values(message, key string) (values []string) {
+	for _, e := range l.Entries(0, message) {
+		values = append(values, e.Text(key))
+	}
+	return values
+}
+
 // Await waits for such an entry, and returns the first.
-func (p *Process) Await(ctx context.Context, from int, message string, attrs ...string) (e Entry) {
-	Await(ctx, fmt.Sprintf("%q in the log of %s", message, p.Name), func() bool {
-		found := p.Entries(from, message, attrs...)
+func (l *Log) Await(ctx context.Context, from int, message string, attrs ...string) (e Entry) {
+	Await(ctx, fmt.Sprintf("%q in a log", message), func() bool {
+		found := l.Entries(from, message, attrs...)
 		if len(found) > 0 {
 			e = found[0]
 		}
@@ -191,7 +200,7 @@ func (p *Process) Await(ctx context.Context, from int, message string, attrs ...
 func (d *Demo) logs() string {
 	var b strings.Builder
 	for _, p := range d.processes {
-		lines := strings.SplitAfter(string(p.log.since(0)), "\n")
+		lines := strings.SplitAfter(string(p.since(0)), "\n")
 		fmt.Fprintf(&b, "the end of the log of %s, process %d:\n%s\n", p.Name, p.PID(), strings.Join(lines[max(0, len(lines)-21):], ""))
 	}
 	return b.String()

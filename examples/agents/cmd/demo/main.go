@@ -12,7 +12,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -52,7 +54,8 @@ func serve(ctx context.Context, n *demokit.Node) error {
 	}
 	defer pool.Close()
 	app, err := agents.Open(ctx, agents.Config{
-		DSN: n.DSN, Replica: n.Name, LockTimeout: lockTimeout, SessionTTL: sessionTTL, WorkerInterval: workerInterval, Logger: n.Log,
+		DSN: n.DSN, Replica: n.Name, LockTimeout: lockTimeout, SessionTTL: sessionTTL, WorkerInterval: workerInterval,
+		Logger: slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		// A hook takes as long as its message says. It records its begin and its end, under the lock.
 		Around: func(ctx context.Context, hook string, h *agents.Hook, agent int32, work func() error) error {
 			var id int64

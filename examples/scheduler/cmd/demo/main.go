@@ -87,7 +87,7 @@ func (d *demo) elect(ctx context.Context) {
 	d.awaitRuns(ctx, d.leader)
 	d.show(d.leader, acquired, serviceStarted)
 	d.show(d.follower, skipping)
-	d.Claim(slices.Equal(services(d.leader, serviceStarted), schedulers), "A logs %q, and starts all %d", acquired, len(schedulers))
+	d.Claim(slices.Equal(d.leader.Values(serviceStarted, "service"), schedulers), "A logs %q, and starts all %d", acquired, len(schedulers))
 	d.Claim(len(d.follower.Entries(0, skipping)) == 1 && len(d.follower.Entries(0, built)) == 0, "B logs %q, and builds none", skipping)
 	d.claimSteady(ctx)
 }
@@ -192,7 +192,7 @@ func (d *demo) terminated(ctx context.Context) {
 	d.awaitRuns(ctx, heir)
 	d.show(old, serviceStopped)
 	d.show(heir, acquired, serviceStarted)
-	stops := services(old, serviceStopped)
+	stops := old.Values(serviceStopped, "service")
 	slices.Reverse(stops)
 	d.Claim(slices.Equal(stops, schedulers), "the schedulers stopped in reverse order")
 	last := old.Await(ctx, 0, serviceStopped, "service="+schedulers[0]).Time()
@@ -222,14 +222,6 @@ func (d *demo) awaitRuns(ctx context.Context, n *demokit.Process) {
 			WHERE term = (SELECT max(term) FROM code.runs) AND node LIKE $1`, n.Name+"-%") == len(schedulers) &&
 			len(n.Entries(0, serviceStarted)) >= len(schedulers)
 	})
-}
-
-// services returns the services for which a node logged a message, in order.
-func services(n *demokit.Process, message string) (names []string) {
-	for _, e := range n.Entries(0, message) {
-		names = append(names, e.Text("service"))
-	}
-	return names
 }
 
 // show prints entries of a node's log.
