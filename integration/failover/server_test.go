@@ -3,27 +3,17 @@
 package failover
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/leaseload"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
-
-// An httpStore is a client of a lock server, for a history.
-type httpStore struct{ *leasehttp.Client }
-
-// Sweep is nothing that clients can ask for.
-func (httpStore) Sweep(context.Context, lease.SweepRequest) (lease.SweepResult, error) {
-	return lease.SweepResult{}, errors.ErrUnsupported
-}
 
 // ready is what a lock server answers to whom asks whether it can be used.
 func ready(t *testing.T, address string) int {
@@ -48,27 +38,26 @@ func TestLockServersWithBothHostsServeOverThePromotionAndLoseNothing(t *testing.
 			client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + address}, Resends: -1})
 			require.NoError(t, err)
 			t.Cleanup(client.Close)
-			all = append(all, httpStore{client})
+			all = append(all, leaseload.Remote{Client: client})
 		}
 	}
 	l := startLoad(t, all...)
-	l.await(enough)
+	l.Await(enough)
 	killed := time.Now()
 	require.NoError(t, p.primary.Kill())
 	for _, address := range addresses {
 		require.Eventually(t, func() bool { return ready(t, address) == http.StatusServiceUnavailable }, patience, 10*time.Millisecond, "without a primary a server is not ready")
 	}
 	p.promote()
-	promoted, atPromotion := time.Now(), l.granted.Load()
-	l.await(1)
+	promoted, atPromotion := time.Now(), l.Granted()
+	l.Await(1)
 	served := time.Now()
 	for _, address := range addresses {
 		require.Eventually(t, func() bool { return ready(t, address) == http.StatusNoContent }, patience, 10*time.Millisecond, "it goes on by itself")
 	}
-	l.await(enough)
-	l.end()
+	l.Await(enough)
+	l.Stop()
 	t.Logf("granted before %d, after %d; the standby took writes %v after the kill, and the first lease was granted %v after that; %+v", atPromotion,
-		l.granted.Load()-atPromotion, promoted.Sub(killed).Round(time.Millisecond), served.Sub(promoted).Round(time.Millisecond), l.history.Counts())
-	assert.Zero(t, l.renewKept(t.Context()), "of %d leases that were kept", len(l.kept))
-	require.NoError(t, l.history.Check(time.Minute))
+		l.Granted()-atPromotion, promoted.Sub(killed).Round(time.Millisecond), served.Sub(promoted).Round(time.Millisecond), l.History.Counts())
+	l.RequireLegal(t.Context())
 }

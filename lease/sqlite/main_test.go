@@ -19,11 +19,8 @@ import (
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childPath); path != "" {
-		if address := os.Getenv(childServe); address != "" {
-			fmt.Println(serveChild(path, address))
-			os.Exit(1)
-		}
-		os.Exit(child(path))
+		fmt.Println(serveChild(path, os.Getenv(childServe)))
+		os.Exit(1)
 	}
 	if path := os.Getenv(childTry); path != "" {
 		if s, err := sqlite.Open(context.Background(), path, sqlite.Config{}); err != nil {
