@@ -1,5 +1,5 @@
-// Package leaseload has clients work with leases while a test kills, cuts off or replaces a server. A history judges all
-// that they were told.
+// Package leaseload has clients work with leases while a test kills, cuts off or replaces a server. A history judges the
+// answers that they received.
 package leaseload
 
 import (
@@ -149,7 +149,7 @@ func (l *Load) RenewKept(ctx context.Context) (lost int) {
 	return lost
 }
 
-// RequireLegal stops the clients, and checks all that they were told.
+// RequireLegal stops the clients, and checks all answers that they received.
 func (l *Load) RequireLegal(ctx context.Context) {
 	l.t.Helper()
 	l.Stop()
