@@ -2,6 +2,7 @@
 package pgdsn
 
 import (
+	"context"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -17,15 +18,15 @@ import (
 // The error is an *Error. No error holds a part of the string, because a string that
 // cannot be read does not tell which part of it is a password.
 func Parse(dsn string) (*pgx.ConnConfig, error) {
-	config, err := ParsePool(dsn)
+	config, err := parsePool(dsn)
 	if err != nil {
 		return nil, err
 	}
 	return config.ConnConfig, nil
 }
 
-// ParsePool is Parse for a pool, whose settings it keeps.
-func ParsePool(dsn string) (*pgxpool.Config, error) {
+// parsePool is Parse for a pool, whose settings it keeps.
+func parsePool(dsn string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, diagnose(dsn, err)
@@ -34,6 +35,19 @@ func ParsePool(dsn string) (*pgxpool.Config, error) {
 		return nil, problem
 	}
 	return config, nil
+}
+
+// OpenPool makes a pool, which does not connect yet. Unless the string sets default_query_exec_mode, no
+// statement is prepared, so that it may lead through a transaction pooler. The error is as Parse's.
+func OpenPool(dsn string) (*pgxpool.Pool, error) {
+	config, err := parsePool(dsn)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(dsn, "default_query_exec_mode") {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	return pgxpool.NewWithConfig(context.Background(), config)
 }
 
 // isURL tells the two forms apart as pgx and libpq do.

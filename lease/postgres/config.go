@@ -2,15 +2,11 @@ package postgres
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -48,17 +44,4 @@ func (c Config) validated() (Config, error) {
 		return c, &lease.InvalidError{Field: "Config.LockTimeout", Value: c.LockTimeout.String(), Remedy: fmt.Sprintf("use 1ms to %v", lease.MaxTTL)}
 	}
 	return c, nil
-}
-
-// open makes a pool, which does not connect yet. Its error never quotes the DSN, which may contain
-// a password.
-func open(dsn string) (*pgxpool.Pool, error) {
-	config, err := pgdsn.ParsePool(dsn)
-	if err != nil {
-		return nil, &lease.InvalidError{Field: "Config.DSN", Value: "invalid", Remedy: err.Error()}
-	}
-	if !strings.Contains(dsn, "default_query_exec_mode") {
-		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	}
-	return pgxpool.NewWithConfig(context.Background(), config)
 }

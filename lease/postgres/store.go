@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/rules"
@@ -41,8 +42,8 @@ func New(config Config) (*Store, error) {
 	s := &Store{pool: config.Pool, config: config, schema: schema, wait: strconv.FormatInt(config.LockTimeout.Milliseconds(), 10) + "ms"}
 	if s.pool == nil {
 		s.own = true
-		if s.pool, err = open(config.DSN); err != nil {
-			return nil, err
+		if s.pool, err = pgdsn.OpenPool(config.DSN); err != nil {
+			return nil, &lease.InvalidError{Field: "Config.DSN", Value: "invalid", Remedy: err.Error()}
 		}
 	}
 	s.group = newGroup(s)

@@ -1,14 +1,10 @@
 package postgres
 
 import (
-	"context"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/once"
 )
@@ -56,17 +52,4 @@ func validateTable(table string) error {
 		return &once.InvalidError{Field: "Config.Table", Value: table, Remedy: "use table or schema.table, of letters, digits and _, at most 58 and 63"}
 	}
 	return nil
-}
-
-// open makes a pool, which does not connect yet. Its error never quotes the DSN, which may contain
-// a password.
-func open(dsn string) (*pgxpool.Pool, error) {
-	config, err := pgdsn.ParsePool(dsn)
-	if err != nil {
-		return nil, &once.InvalidError{Field: "Config.DSN", Value: "invalid", Remedy: err.Error()}
-	}
-	if !strings.Contains(dsn, "default_query_exec_mode") {
-		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	}
-	return pgxpool.NewWithConfig(context.Background(), config)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/once"
@@ -35,9 +36,9 @@ func New(config Config) (*Store, error) {
 	}
 	s := &Store{pool: config.Pool, table: config.Table, create: config.CreateTable}
 	if s.pool == nil {
-		pool, err := open(config.DSN)
+		pool, err := pgdsn.OpenPool(config.DSN)
 		if err != nil {
-			return nil, err
+			return nil, &once.InvalidError{Field: "Config.DSN", Value: "invalid", Remedy: err.Error()}
 		}
 		s.pool, s.own = pool, true
 	}
