@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/pgreach"
 )
 
 // EraStep is the amount by which NewEra raises the era. It exceeds the number of promotions that a restore
@@ -21,7 +22,7 @@ const EraStep = 16
 // An election whose row was lost begins again at 1.1. If an era would be greater than driver.MaxEra, nothing
 // is changed.
 func (b *Backend) NewEra(ctx context.Context) (elections int64, err error) {
-	err = b.onConn(ctx, func(conn *pgx.Conn) error {
+	err = pgreach.Do(ctx, b.plain, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			// A row without a pid belongs to nobody: Leader does not attribute its term to a holder.
 			tag, err := tx.Exec(ctx, `UPDATE `+b.table+` SET era = era + $1, pid = 0`, EraStep)

@@ -12,13 +12,14 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/pgreach"
 )
 
 // Leader returns the holder of the election lock, on a short-lived connection of its own. ok is false if
 // there is none. Where terms are counted, a holder without a term does not lead: it is a candidate that is
 // taking over, or not a candidate at all. Fields that the role may not see are zero.
 func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
-	err = b.onConn(ctx, func(conn *pgx.Conn) error {
+	err = pgreach.Do(ctx, b.plain, func(conn *pgx.Conn) error {
 		var h session.Holder
 		if h, ok, err = pgsession.HolderOf(ctx, conn.PgConn(), b.config.Key.Tag()); err != nil || !ok {
 			return err

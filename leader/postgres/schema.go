@@ -39,7 +39,7 @@ func termTable(name string) pgtable.Table {
 // it at the same time. If the table lacks a column, or the role may not read it, Migrate returns a *TableError
 // and leaves the table unchanged.
 func (b *Backend) Migrate(ctx context.Context) error {
-	err := b.onConn(ctx, func(conn *pgx.Conn) error {
+	err := pgreach.Do(ctx, b.plain, func(conn *pgx.Conn) error {
 		return pgtable.Create(ctx, conn, "postgres.Schema or pglatch migrate", termTable(b.config.Table))
 	})
 	if refused, ok := errors.AsType[*pgtable.CreateError](err); ok {
@@ -52,13 +52,4 @@ func (b *Backend) Migrate(ctx context.Context) error {
 		return &TableError{Table: b.config.Table, Outdated: state == sqlstate.UndefinedColumn, Cause: err}
 	}
 	return fmt.Errorf("leader: creating the table %s: %w", b.config.Table, err)
-}
-
-// onConn runs f on a connection that carries no lock.
-func (b *Backend) onConn(ctx context.Context, f func(*pgx.Conn) error) error {
-	reached, err := b.plain.Do(ctx, f)
-	if !reached {
-		return pgreach.Unreachable(err)
-	}
-	return err
 }

@@ -39,7 +39,7 @@ type SQLTx = pgsession.SQLTx
 //
 // *once.WindowError and *once.InvalidError leave the transaction unchanged. DoTx returns
 // ErrNoTransaction if tx is not a transaction; nothing was run then. It returns once.ErrNotReady if
-// the table is missing. Other errors are the driver's, or fn's.
+// the table is missing or lacks a column. Other errors are the driver's, or fn's.
 func DoTx(ctx context.Context, tx PgxTx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
 	return Options{}.DoTx(ctx, tx, job, tick, fn)
 }

@@ -2,7 +2,10 @@
 package pgreach
 
 import (
+	"context"
 	"errors"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
@@ -17,6 +20,15 @@ func Unreachable(err error) error {
 	}
 	if pgsession.Refusal(err) != nil || errors.Is(err, session.ErrPooler) || errors.Is(err, session.ErrUnsupported) {
 		return driver.Permanent(err)
+	}
+	return err
+}
+
+// Do runs f on a connection of its own, which carries no lock.
+func Do(ctx context.Context, dialer *pgsession.Dialer, f func(*pgx.Conn) error) error {
+	reached, err := dialer.Do(ctx, f)
+	if !reached {
+		return Unreachable(err)
 	}
 	return err
 }

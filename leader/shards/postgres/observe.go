@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/leader/internal/pgreach"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
@@ -17,7 +18,7 @@ import (
 func (b *Backend) Observe(ctx context.Context) (o driver.Observation, err error) {
 	var seen group.View
 	var terms []group.Term
-	err = b.onConn(ctx, func(conn *pgx.Conn) error {
+	err = pgreach.Do(ctx, b.plain, func(conn *pgx.Conn) error {
 		seen, terms, err = b.group.Observe(ctx, conn)
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/pgreach"
 )
 
 // Pin implements driver.Operator, on a connection of its own.
@@ -32,7 +33,7 @@ func (b *Backend) order(ctx context.Context, kind, subject, identity string, wan
 		args = append(args, identity)
 	}
 	write := func() error {
-		return b.onConn(ctx, func(conn *pgx.Conn) error {
+		return pgreach.Do(ctx, b.plain, func(conn *pgx.Conn) error {
 			return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadWrite, IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 				if _, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('search_path', 'pg_catalog', true)`); err != nil {
 					return err

@@ -65,7 +65,7 @@ func tables(name string) []pgtable.Table {
 // the same time. If a table lacks a column, or the role may not read it, Migrate returns a *TableError and
 // leaves the tables unchanged.
 func (b *Backend) Migrate(ctx context.Context) error {
-	err := b.onConn(ctx, func(conn *pgx.Conn) error {
+	err := pgreach.Do(ctx, b.plain, func(conn *pgx.Conn) error {
 		return pgtable.Create(ctx, conn, "postgres.Schema or Backend.Migrate", tables(b.config.Table)...)
 	})
 	if refused, ok := errors.AsType[*pgtable.CreateError](err); ok {
@@ -75,13 +75,4 @@ func (b *Backend) Migrate(ctx context.Context) error {
 		return fmt.Errorf("shards: creating the table %s: %w", b.config.Table, b.failed(err))
 	}
 	return nil
-}
-
-// onConn runs f on a connection that carries no lock.
-func (b *Backend) onConn(ctx context.Context, f func(*pgx.Conn) error) error {
-	reached, err := b.plain.Do(ctx, f)
-	if !reached {
-		return pgreach.Unreachable(err)
-	}
-	return err
 }
