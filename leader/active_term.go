@@ -52,7 +52,7 @@ func (t *activeTerm) expired() error {
 // that proved the leadership.
 func (e *Elector) newTerm(l *lifecycle, from boottime.Moment) *activeTerm {
 	t := &activeTerm{
-		began: time.Now(), trust: e.config.trust(), kept: make(chan struct{}),
+		began: time.Now(), trust: e.config.times().Trust(), kept: make(chan struct{}),
 		health: make(chan error, 1), loss: make(chan error, 1),
 	}
 	if e.termer != nil {

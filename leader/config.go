@@ -10,6 +10,7 @@ import (
 	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/times"
 )
 
 // The defaults of a Config.
@@ -130,10 +131,8 @@ func NewConfig(identity string) Config {
 
 // withDefaults validates c and fills in its defaults.
 func (c Config) withDefaults() (Config, error) {
-	c.LeaseDuration = cmp.Or(c.LeaseDuration, DefaultLeaseDuration)
-	c.RenewInterval = cmp.Or(c.RenewInterval, c.LeaseDuration/3)
-	c.RenewTimeout = cmp.Or(c.RenewTimeout, c.LeaseDuration/3)
-	c.LossDrain = max(cmp.Or(c.LossDrain, c.LeaseDuration/10), 0)
+	t := c.times().WithDefaults()
+	c.LeaseDuration, c.RenewInterval, c.RenewTimeout, c.LossDrain = t.LeaseDuration, t.RenewInterval, t.RenewTimeout, t.LossDrain
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Retry == nil {
@@ -149,8 +148,6 @@ func (c Config) withDefaults() (Config, error) {
 		return c, wrong("Backend", nil, "pass one, such as that of leader/postgres")
 	case strings.ContainsFunc(c.Identity, func(r rune) bool { return r < ' ' }):
 		return c, wrong("Identity", fmt.Sprintf("%q", c.Identity), "use printable characters")
-	case c.LeaseDuration < driver.MinLeaseDuration || c.LeaseDuration > driver.MaxLeaseDuration:
-		return c, wrong("LeaseDuration", c.LeaseDuration, "use 500ms to 24h, or 0 for the default of 15s")
 	case c.MaxRenewFailures < 0:
 		return c, wrong("MaxRenewFailures", c.MaxRenewFailures, "use a positive number, or 0 for as many as the lease has time for")
 	}
@@ -158,8 +155,6 @@ func (c Config) withDefaults() (Config, error) {
 		field string
 		value time.Duration
 	}{
-		{"RenewInterval", c.RenewInterval},
-		{"RenewTimeout", c.RenewTimeout},
 		{"ReconnectGrace", c.ReconnectGrace},
 		{"DrainTimeout", c.DrainTimeout},
 		{"SettleDelay", c.SettleDelay},
@@ -168,38 +163,19 @@ func (c Config) withDefaults() (Config, error) {
 			return c, wrong(d.field, d.value, "use a positive duration, or 0 for the default")
 		}
 	}
-	switch least := 10 * time.Millisecond; { // a smaller value is probably a number without its unit
-	case c.RenewInterval < least:
-		return c, wrong("RenewInterval", c.RenewInterval, "use 10ms at least, or 0 for a third of LeaseDuration")
-	case c.RenewTimeout < least:
-		return c, wrong("RenewTimeout", c.RenewTimeout, "use 10ms at least, or 0 for a third of LeaseDuration")
-	}
-	return c, c.checkTimes()
+	return c, t.Check()
 }
 
 func wrong(field string, value any, remedy string) error {
 	return &ConfigError{Field: field, Value: value, Remedy: remedy}
 }
 
-// checkTimes rejects times with which one slow renewal would end leadership.
-func (c Config) checkTimes() error {
-	if need := c.LossDrain + c.RenewInterval + c.RenewTimeout; need >= c.LeaseDuration-c.margin() {
-		return wrong("LeaseDuration", c.LeaseDuration, fmt.Sprintf(
-			"LossDrain %v + RenewInterval %v + RenewTimeout %v = %v, which must be less than LeaseDuration %v - margin %v = %v: lengthen the lease or shorten one of them",
-			c.LossDrain, c.RenewInterval, c.RenewTimeout, need, c.LeaseDuration, c.margin(), c.LeaseDuration-c.margin()))
-	}
-	return nil
+func (c Config) times() times.Times {
+	return times.Times{LeaseDuration: c.LeaseDuration, RenewInterval: c.RenewInterval, RenewTimeout: c.RenewTimeout, LossDrain: c.LossDrain}
 }
 
-// margin allows for clocks that run at different rates.
-func (c Config) margin() time.Duration { return renew.Margin(c.LeaseDuration) }
-
-// trust is the time from the start of a good renewal to the deadline by which leadership ends.
-func (c Config) trust() time.Duration { return c.LeaseDuration - c.margin() - c.LossDrain }
-
-// renewals returns when to renew. A failed renewal is tried again after a fifth of RenewInterval.
 func (c Config) renewals() renew.Rules {
-	r := renew.Steadily(c.RenewInterval, c.RenewTimeout)
+	r := c.times().Rules()
 	r.Failures = c.MaxRenewFailures
 	return r
 }

@@ -1,6 +1,7 @@
 package leader_test
 
 import (
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -32,6 +33,7 @@ func TestAConfigThatCannotWorkNamesFieldValueAndRemedy(t *testing.T) {
 		{"a negative timeout", func(c *leader.Config) { c.RenewTimeout = -1 }, "RenewTimeout", "-1ns"},
 		{"an interval without its unit", func(c *leader.Config) { c.RenewInterval = 5 }, "RenewInterval", "5ns: use 10ms at least"},
 		{"a timeout without its unit", func(c *leader.Config) { c.RenewTimeout = 5 }, "RenewTimeout", "5ns: use 10ms at least"},
+		{"a drain on loss without bounds", func(c *leader.Config) { c.LossDrain = math.MaxInt64 }, "LeaseDuration", "shorten one"},
 		{"a negative grace", func(c *leader.Config) { c.ReconnectGrace = -1 }, "ReconnectGrace", "-1ns"},
 		{"a negative drain", func(c *leader.Config) { c.DrainTimeout = -1 }, "DrainTimeout", "-1ns"},
 		{"a negative settle delay", func(c *leader.Config) { c.SettleDelay = -1 }, "SettleDelay", "-1ns"},

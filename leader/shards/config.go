@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/identity"
-	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader"
-	leaderdriver "github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/times"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
@@ -110,10 +109,8 @@ type Config struct {
 // withDefaults validates c and fills in its defaults.
 func (c Config) withDefaults() (Config, error) {
 	c.Weight = cmp.Or(c.Weight, DefaultWeight)
-	c.LeaseDuration = cmp.Or(c.LeaseDuration, DefaultLeaseDuration)
-	c.RenewInterval = cmp.Or(c.RenewInterval, c.LeaseDuration/3)
-	c.RenewTimeout = cmp.Or(c.RenewTimeout, c.LeaseDuration/3)
-	c.LossDrain = max(cmp.Or(c.LossDrain, c.LeaseDuration/10), 0)
+	t := c.times().WithDefaults()
+	c.LeaseDuration, c.RenewInterval, c.RenewTimeout, c.LossDrain = t.LeaseDuration, t.RenewInterval, t.RenewTimeout, t.LossDrain
 	c.LookInterval = cmp.Or(c.LookInterval, c.LeaseDuration/5)
 	c.MinStay = max(cmp.Or(c.MinStay, c.LeaseDuration), 0)
 	c.MovesPerSecond = cmp.Or(c.MovesPerSecond, DefaultMovesPerSecond)
@@ -161,27 +158,20 @@ func wrongWeight(weight int) error {
 }
 
 func (c Config) checkTimes() error {
-	if c.LeaseDuration < leaderdriver.MinLeaseDuration || c.LeaseDuration > leaderdriver.MaxLeaseDuration {
-		return wrong("LeaseDuration", c.LeaseDuration, "use 500ms to 24h, or 0 for the default of 15s")
+	if err := c.times().Check(); err != nil {
+		return err
 	}
 	const least = 10 * time.Millisecond // a smaller value is probably a number without its unit
 	for _, d := range []struct {
 		field string
 		value time.Duration
 	}{
-		{"RenewInterval", c.RenewInterval},
-		{"RenewTimeout", c.RenewTimeout},
 		{"LookInterval", c.LookInterval},
 		{"DrainTimeout", c.DrainTimeout},
 	} {
 		if d.value < least {
 			return wrong(d.field, d.value, "use 10ms at least, or 0 for the default")
 		}
-	}
-	if need := c.LossDrain + c.RenewInterval + c.RenewTimeout; need >= c.LeaseDuration-c.margin() {
-		return wrong("LeaseDuration", c.LeaseDuration, fmt.Sprintf(
-			"LossDrain %v + RenewInterval %v + RenewTimeout %v = %v must be less than LeaseDuration - margin %v = %v: lengthen the lease or shorten one of them",
-			c.LossDrain, c.RenewInterval, c.RenewTimeout, need, c.margin(), c.LeaseDuration-c.margin()))
 	}
 	return nil
 }
@@ -190,14 +180,9 @@ func wrong(field string, value any, remedy string) error {
 	return &leader.ConfigError{Field: field, Value: value, Remedy: remedy}
 }
 
-// margin allows for clocks that run at different rates.
-func (c Config) margin() time.Duration { return renew.Margin(c.LeaseDuration) }
-
-// trust is the time from the start of a good renewal to the deadline by which ownership ends.
-func (c Config) trust() time.Duration { return c.LeaseDuration - c.margin() - c.LossDrain }
-
-// renewals returns when to renew.
-func (c Config) renewals() renew.Rules { return renew.Steadily(c.RenewInterval, c.RenewTimeout) }
+func (c Config) times() times.Times {
+	return times.Times{LeaseDuration: c.LeaseDuration, RenewInterval: c.RenewInterval, RenewTimeout: c.RenewTimeout, LossDrain: c.LossDrain}
+}
 
 // patience is how long a member may leave alone shards that it should take: it needs to look, to claim, and
 // to be seen as the owner.

@@ -43,7 +43,7 @@ type session struct {
 // newSession begins to renew a session whose Open began at from.
 func (n *Node) newSession(s driver.Session, self driver.Member, from boottime.Moment) *session {
 	o := &session{Session: s, node: n, announced: self, most: batch, kept: make(chan struct{}), owned: map[string]*ownership{}}
-	o.until.Set(from.Add(n.config.trust()))
+	o.until.Set(from.Add(n.config.times().Trust()))
 	ctx, stop := context.WithCancel(context.Background())
 	o.stop = stop
 	go o.keep(ctx, from)
@@ -67,7 +67,7 @@ func (o *session) keep(ctx context.Context, from boottime.Moment) {
 	defer close(o.kept)
 	config := &o.node.config
 	k := renew.Keeper[renewal]{
-		Rules: config.renewals(), Left: func() time.Duration { return o.until.Moment().Until() },
+		Rules: config.times().Rules(), Left: func() time.Duration { return o.until.Moment().Until() },
 		Gone: o.Lost(), Judge: o.judge,
 		Renew: func(ctx context.Context) renewal {
 			lost, err := o.Renew(ctx, config.LeaseDuration)
@@ -133,7 +133,7 @@ func (o *session) judge(r renewal, sent boottime.Moment) (renew.Event, error) {
 	n := o.node
 	o.drop(r.lost)
 	switch {
-	case r.err == nil && o.until.Extend(sent.Add(n.config.trust())):
+	case r.err == nil && o.until.Extend(sent.Add(n.config.times().Trust())):
 		return renew.Kept, nil
 	case r.err == nil, errors.Is(r.err, leader.ErrLost):
 		return renew.Gone, r.err
