@@ -69,7 +69,7 @@ func (k *keeper) report(err error) {
 
 // why asks the backend for the reason of a loss that the backend announced.
 func (k *keeper) why() error {
-	err, pending := k.Close()
+	err, pending := k.Cancel()
 	if !pending {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()

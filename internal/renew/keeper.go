@@ -17,7 +17,7 @@ var (
 )
 
 // A Keeper renews a right until it is lost. A is the answer to a renewal. A Keeper is for one Run,
-// and then one Close.
+// and then a Close.
 type Keeper[A any] struct {
 	Rules Rules
 
@@ -98,8 +98,11 @@ func (k *Keeper[A]) ask(ctx context.Context, within time.Duration) {
 	go func() { answers <- k.Renew(ctx) }()
 }
 
-// Close cancels the renewal that is under way, if any, and waits for its answer.
-func (k *Keeper[A]) Close() (answer A, ok bool) {
+// Close cancels the renewal that is under way, if any, and waits for its end.
+func (k *Keeper[A]) Close() { _, _ = k.Cancel() }
+
+// Cancel is Close, and returns the answer; false if no renewal is under way.
+func (k *Keeper[A]) Cancel() (answer A, ok bool) {
 	if k.answers == nil {
 		return answer, false
 	}

@@ -60,9 +60,9 @@ func newLease(rules renew.Rules, answer func(ctx context.Context) error) *lease 
 	return l
 }
 
-func (l *lease) run(ctx context.Context) (cause error, after time.Duration) {
+func (l *lease) run(ctx context.Context) (after time.Duration, cause error) {
 	cause = l.Run(ctx, boottime.Present())
-	return cause, time.Since(l.began)
+	return time.Since(l.began), cause
 }
 
 func minutes(all ...float64) (durations []time.Duration) {
@@ -80,13 +80,14 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 
 func TestARightIsRenewedEachIntervalFromTheStartOfTheLastRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Minute)
 		defer cancel()
 		l := newLease(steady, func(context.Context) error { time.Sleep(2 * time.Minute); return nil })
-		cause, after := l.run(ctx)
+		after, cause := l.run(ctx)
 		require.NoError(t, cause)
 		assert.Equal(t, 21*time.Minute, after, "it ends with its context, during a renewal")
-		_, ok := l.Close()
+		_, ok := l.Cancel()
 		assert.True(t, ok)
 		assert.Equal(t, minutes(5, 10, 15, 20), l.asked)
 	})
@@ -95,9 +96,10 @@ func TestARightIsRenewedEachIntervalFromTheStartOfTheLastRenewal(t *testing.T) {
 // docs/adr/0013-the-local-deadline-comes-first.md has these numbers.
 func TestFailuresAreTriedAgainUntilTheDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		t.Helper()
 		fails := func(context.Context) error { return errAway }
 		l := newLease(steady, fails)
-		cause, after := l.run(t.Context())
+		after, cause := l.run(t.Context())
 		require.ErrorIs(t, cause, renew.ErrExpired)
 		require.ErrorIs(t, cause, errAway)
 		assert.Equal(t, trust, after)
@@ -106,7 +108,7 @@ func TestFailuresAreTriedAgainUntilTheDeadline(t *testing.T) {
 		three := steady
 		three.Failures = 3
 		l = newLease(three, fails)
-		cause, after = l.run(t.Context())
+		after, cause = l.run(t.Context())
 		require.EqualError(t, cause, "3 renewals failed in a row: the store is away")
 		assert.Equal(t, 7*time.Minute, after)
 		assert.Equal(t, 3, l.Failures())
@@ -115,8 +117,9 @@ func TestFailuresAreTriedAgainUntilTheDeadline(t *testing.T) {
 
 func TestPausesDoubleAndLeaveTimeForALastLook(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		t.Helper()
 		l := newLease(renew.Rules{Interval: ttl / 3, Pause: ttl / 30, Longest: ttl / 3}, func(context.Context) error { return errAway })
-		_, after := l.run(t.Context())
+		after, _ := l.run(t.Context())
 		assert.Equal(t, trust, after)
 		assert.Equal(t, minutes(5, 5.5, 6.5, 8.5, 11.5), l.asked)
 	})
@@ -124,10 +127,11 @@ func TestPausesDoubleAndLeaveTimeForALastLook(t *testing.T) {
 
 func TestARightThatLastsLessThanAnIntervalIsRenewed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 		defer cancel()
 		l := newLease(renew.Rules{Interval: time.Hour, Pause: time.Minute, Longest: time.Minute}, func(context.Context) error { return nil })
-		cause, _ := l.run(ctx)
+		_, cause := l.run(ctx)
 		require.NoError(t, cause)
 		assert.InDelta(t, 11*time.Minute, l.asked[0], float64(time.Minute/2))
 		assert.Len(t, l.asked, 2)
@@ -136,22 +140,24 @@ func TestARightThatLastsLessThanAnIntervalIsRenewed(t *testing.T) {
 
 func TestALossIsReportedAtTheDeadlineWhileARenewalHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		t.Helper()
 		release := make(chan struct{})
 		l := newLease(steady, func(context.Context) error { <-release; return nil }) // whatever its ctx says
-		cause, after := l.run(t.Context())
+		after, cause := l.run(t.Context())
 		require.Equal(t, renew.ErrExpired, cause)
 		assert.Equal(t, trust, after)
 		close(release)
-		answer, ok := l.Close()
+		answer, ok := l.Cancel()
 		assert.True(t, ok)
 		require.NoError(t, answer)
-		_, ok = l.Close()
+		_, ok = l.Cancel()
 		assert.False(t, ok)
 	})
 }
 
 func TestARenewalThatHeedsItsContextLeavesTimeForAnother(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		silent := true
@@ -162,7 +168,7 @@ func TestARenewalThatHeedsItsContextLeavesTimeForAnother(t *testing.T) {
 			}
 			return context.Cause(ctx)
 		})
-		cause, _ := l.run(ctx)
+		_, cause := l.run(ctx)
 		require.NoError(t, cause)
 		assert.Equal(t, minutes(5, 11), l.asked[:2])
 	})
@@ -170,8 +176,9 @@ func TestARenewalThatHeedsItsContextLeavesTimeForAnother(t *testing.T) {
 
 func TestALossEndsTheRenewalsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		t.Helper()
 		l := newLease(steady, func(context.Context) error { return errTaken })
-		cause, after := l.run(t.Context())
+		after, cause := l.run(t.Context())
 		require.Equal(t, errTaken, cause)
 		assert.Equal(t, 5*time.Minute, after)
 
@@ -179,7 +186,7 @@ func TestALossEndsTheRenewalsAtOnce(t *testing.T) {
 		l = newLease(steady, nil)
 		l.Gone = gone
 		time.AfterFunc(time.Minute, func() { close(gone) })
-		cause, after = l.run(t.Context())
+		after, cause = l.run(t.Context())
 		require.Equal(t, renew.ErrEnded, cause)
 		assert.Equal(t, time.Minute, after)
 	})
@@ -187,12 +194,13 @@ func TestALossEndsTheRenewalsAtOnce(t *testing.T) {
 
 func TestAnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		t.Helper()
 		var l *lease
 		l = newLease(steady, func(context.Context) error {
 			l.until.Set(boottime.Moment{}) // the process was stopped, and no timer has run
 			return nil
 		})
-		cause, after := l.run(t.Context())
+		after, cause := l.run(t.Context())
 		require.Equal(t, renew.ErrExpired, cause)
 		assert.Equal(t, 5*time.Minute, after)
 		assert.True(t, l.until.Passed())
@@ -201,9 +209,10 @@ func TestAnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
 
 func TestARightThatHasEndedIsReportedAtTheBeginning(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		t.Helper()
 		l := newLease(steady, nil)
 		l.until.Set(boottime.Moment{})
-		cause, after := l.run(t.Context())
+		after, cause := l.run(t.Context())
 		require.Equal(t, renew.ErrExpired, cause)
 		assert.Zero(t, after)
 	})
@@ -211,6 +220,7 @@ func TestARightThatHasEndedIsReportedAtTheBeginning(t *testing.T) {
 
 func TestAnAnswerThatComesUnaskedIsAsGood(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 		defer cancel()
 		l := newLease(steady, func(context.Context) error { return nil })
@@ -225,7 +235,7 @@ func TestAnAnswerThatComesUnaskedIsAsGood(t *testing.T) {
 			}
 			return wait - time.Minute/4, answers
 		}
-		cause, _ := l.run(ctx)
+		_, cause := l.run(ctx)
 		require.NoError(t, cause)
 		assert.Equal(t, minutes(8.25, 13, 17.75), l.asked)
 	})

@@ -25,6 +25,7 @@ func Margin(d time.Duration) time.Duration { return d / 10 }
 // An Event is what can change the next step.
 type Event uint8
 
+// The events of a right.
 const (
 	Begun  Event = iota // the right was acquired
 	Due                 // the wait of the last step is over
@@ -46,6 +47,7 @@ func (s State) Failures() int { return s.failures }
 // An Action is what to do next.
 type Action uint8
 
+// The actions of a Step.
 const (
 	Wait    Action = iota // for the Step's time, or until another event
 	Ask                   // begin a renewal, and then wait
