@@ -21,7 +21,7 @@ import (
 // spreaders are the measured systems. An Elector has its own connection, so there are fewer of them.
 var spreaders = []spreader{
 	{name: "pglatch", shards: 10_000, run: runShards},
-	{name: "pglatch", shards: 1000, run: runShards},
+	{name: "pglatch", shards: 300, run: runShards},
 	{name: "peer=elector-per-shard", shards: 60, keeps: true, run: runElectors},
 	{name: "peer=skip-locked", shards: 10_000, setup: tableSQL, run: runTable},
 }

@@ -289,7 +289,7 @@ func (s *Session) step(b *batch) (done bool, err error) {
 		b.err = pgconn.ErrorResponseToPgError(message)
 	case *pgproto3.NotificationResponse:
 		if notified := s.from.config.Notified; notified != nil {
-			notified(message.PID)
+			notified(message.PID, message.Payload)
 		}
 	case *pgproto3.ReadyForQuery:
 		s.transaction = message.TxStatus

@@ -21,7 +21,7 @@ type Config struct {
 	ApplicationName string                                       // "" keeps that of ConnConfig
 	BeforeConnect   func(context.Context, *pgx.ConnConfig) error // nil = none; for passwords that rotate
 	Connect         ConnectFunc                                  // nil = pgx.ConnectConfig; a Pool ignores it
-	Notified        func(pid uint32)                             // receives the sender's pid of each notification; nil = none
+	Notified        func(pid uint32, payload string)             // receives each notification, with the sender's pid; nil = none
 }
 
 // A ConnectFunc makes a connection with the given settings.
@@ -76,7 +76,7 @@ func (c Config) connConfig() *pgx.ConnConfig {
 	cc.BuildFrontend = countFrontend(cc.BuildFrontend)
 	cc.OnNotification = nil // the caller's handler would take the notifications of a listening connection
 	if c.Notified != nil {
-		cc.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { c.Notified(n.PID) }
+		cc.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { c.Notified(n.PID, n.Payload) }
 	}
 	// A watch is interrupted by its context many times in a session's life. pgx's other handler would send a
 	// cancel request each time and wait for its answer.

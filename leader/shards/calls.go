@@ -52,8 +52,7 @@ func (r *run) proceed() {
 			r.announce(o, self)
 		case len(o.releases) > 0:
 			r.release(o)
-		case r.inquire(o):
-		case r.leaving || r.claim(o) || r.retry(o) || r.anticipate(o):
+		case r.leaving || r.claim(o) || r.retry(o):
 		case r.mayLook():
 			r.sight(o)
 		}
@@ -102,11 +101,7 @@ func (r *run) release(o *session) {
 // claim claims the session's free shards, if there are any.
 func (r *run) claim(o *session) bool {
 	if names := r.take(&o.claims, o.most); len(names) > 0 {
-		r.try(o, names, true, func(grants []driver.Grant) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.stats.Refused += int64(len(names) - len(grants))
-		})
+		r.try(o, names, true)
 		return true
 	}
 	return false
@@ -115,16 +110,20 @@ func (r *run) claim(o *session) bool {
 // retry claims one shard after each look while no claim succeeds, to detect when claims succeed again.
 // Another node owns that shard.
 func (r *run) retry(o *session) bool {
-	if r.failures < 2 || !r.retried.Before(r.looked) {
+	drains := func(m driver.Member) bool { return m.Identity == r.config.Identity && m.Draining }
+	if r.failures < 2 || !r.retried.Before(r.looked) || slices.ContainsFunc(r.seen.Members, drains) {
 		return false
 	}
-	names := r.take(&o.expected, 1)
-	if len(names) == 0 {
-		return false
+	for name, identity := range r.seen.Owners {
+		if _, listed := r.shards.Index(name); listed && identity != r.config.Identity {
+			if names := r.take(&[]string{name}, 1); len(names) > 0 {
+				r.retried = time.Now()
+				r.try(o, names, false)
+				return true
+			}
+		}
 	}
-	r.retried = time.Now()
-	r.try(o, names, false, func([]driver.Grant) {})
-	return true
+	return false
 }
 
 // without returns the names that were not granted.
@@ -134,45 +133,6 @@ func without(names []string, grants []driver.Grant) []string {
 		got[g.Name] = true
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return got[name] })
-}
-
-// window is the maximum number of expected shards that a session tries to claim after a notice that something
-// was given up. A look at everything would take longer. Nodes that give up much at once do so in the order in
-// which others expect it.
-const window = 250
-
-// leastWindow is the number to try if the last try found none given up. Otherwise it is twice as many as the
-// last try found.
-const leastWindow = 32
-
-// lull is how long a look waits for more shards to be given up, if the last expectation was right. A look at
-// everything takes longer than claiming the free shards.
-const lull = 25 * time.Millisecond
-
-// anticipate claims shards that others may have given up.
-func (r *run) anticipate(o *session) bool {
-	if !o.hope || o.hoped && r.mayLook() {
-		return false
-	}
-	o.hope = false
-	names := r.take(&o.expected, min(max(2*o.fulfilled, leastWindow), window, o.most))
-	if len(names) == 0 {
-		return false
-	}
-	o.hoped = true
-	r.try(o, names, false, func(grants []driver.Grant) {
-		for _, name := range names {
-			delete(r.asked, name)
-		}
-		o.expected = append(without(names, grants), o.expected...)
-		o.fulfilled = len(grants)
-		o.hope = o.hope || len(grants) == len(names)
-		if now := time.Now(); len(grants) > 0 && now.Sub(r.looked) < r.config.LookInterval/2 {
-			o.hoped = false
-			r.notSoon = later(r.notSoon, now.Add(lull))
-		}
-	})
-	return true
 }
 
 // take removes and returns the first names that may be claimed.
@@ -190,7 +150,7 @@ func (r *run) take(from *[]string, most int) (names []string) {
 }
 
 // try claims names. free means that they looked free.
-func (r *run) try(o *session, names []string, free bool, then func(grants []driver.Grant)) {
+func (r *run) try(o *session, names []string, free bool) {
 	for _, name := range names {
 		r.asked[name] = true
 	}
@@ -229,7 +189,11 @@ func (r *run) try(o *session, names []string, free bool, then func(grants []driv
 				delete(r.vanities, g.Name)
 			}
 			r.claimed(o, grants)
-			then(grants)
+			if free {
+				r.mu.Lock()
+				r.stats.Refused += int64(len(names) - len(grants))
+				r.mu.Unlock()
+			}
 		})
 }
 
@@ -265,20 +229,20 @@ func (r *run) mayLook() bool {
 
 // sight makes a look.
 func (r *run) sight(o *session) {
-	o.hoped = false
 	begin := time.Now()
 	known := uint64(0)
 	if r.looker == o {
 		known = r.seen.Version
 	}
-	r.looking, r.looked, r.looks = true, begin, begin.Add(jitter(r.config.LookInterval))
+	r.looking, r.released, r.looked, r.looks = true, nil, begin, begin.Add(jitter(r.config.LookInterval))
 	var v driver.View
 	var failure error
 	r.on(o, "looking",
 		func(ctx context.Context) error { v, failure = o.Look(ctx, known); return failure },
 		func(ok bool) {
 			r.looking = false
-			r.notSoon = time.Now().Add(4 * time.Since(begin)) // looks take at most a fifth of the time
+			r.took = time.Since(begin)
+			r.notSoon = time.Now().Add(4 * r.took) // looks take at most a fifth of the time
 			if ok {
 				r.blind = time.Time{}
 				r.saw(o, v, known)
@@ -312,6 +276,7 @@ func (r *run) saw(o *session, v driver.View, known uint64) {
 	}
 	if known == 0 || v.Version != known {
 		r.seen, r.view, r.looker = v, r.shards.View(v), o
+		r.free(r.released)
 	}
 	pinned := map[string]bool{}
 	for name, identity := range r.seen.Pins {

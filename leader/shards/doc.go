@@ -37,11 +37,9 @@
 // whole. If one ends, the node loses only the shards on it. Work on the others continues, and the node opens
 // another session. A slow call on one session delays nothing on another.
 //
-// A node that stops or drains gives up its shards in pieces of 32, or of a hundredth if that is more. The
-// next piece follows when others have claimed the last one, or after 250 ms. If the backend has no
-// driver.Passer, the next piece follows when the last one was released, or after 10 ms. The others know which
-// shards they should get. They try to claim them without a look, whenever their backend reports that
-// something was given up.
+// A node that gives up many shards does so in pieces of 32, or of a hundredth if that is more, with 20 ms
+// between two. Each release notifies the other nodes of the names. They claim their parts of them without a
+// look.
 //
 // # What it guarantees
 //

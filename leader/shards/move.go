@@ -2,6 +2,9 @@ package shards
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/pglatch/pglatch/leader/shards/driver"
@@ -20,16 +23,71 @@ func (r *run) decide() {
 	if d.Limited {
 		r.steps = now.Add(100 * time.Millisecond)
 	}
+	var give []*ownership
 	r.mu.Lock()
 	r.stats.Moved += int64(d.Moves)
 	r.known.leftOut = leftOut
 	for _, i := range d.Give {
 		if o := r.owned[r.shards.Names[i]]; o != nil {
-			r.passing.add(o)
+			give = append(give, o)
 		}
 	}
 	r.mu.Unlock()
+	r.giving.add(give, now)
 	r.divide(d)
+}
+
+// giving are shards to be given up in pieces, so that others claim one piece while the work of the next ends. Given up
+// all at once, each shard would have no owner for as long as the whole move takes.
+type giving struct {
+	rest []*ownership // shards whose work still runs
+	size int          // of a piece
+	next time.Time    // when the next piece follows; zero = none
+}
+
+const (
+	// leastPiece is the minimum number of shards in a piece, mostPieces the maximum number of pieces, and pace the time
+	// between two.
+	leastPiece = 32
+	mostPieces = 100
+	pace       = 20 * time.Millisecond
+	// notice is how long others have to see that a node leaves, in addition to five times a look.
+	notice = 50 * time.Millisecond
+)
+
+// add adds shards, in the order in which other nodes assign them: by name.
+func (g *giving) add(all []*ownership, begin time.Time) {
+	if len(all) == 0 {
+		return
+	}
+	if len(g.rest) == 0 {
+		g.next = begin
+	}
+	g.rest = append(g.rest, all...)
+	g.size = max(leastPiece, len(g.rest)/mostPieces)
+}
+
+// giveUp ends the contexts of the next piece when it is due. It waits while the releases of earlier pieces wait.
+func (r *run) giveUp() {
+	g, now := &r.giving, time.Now()
+	if len(g.rest) == 0 || now.Before(g.next) {
+		return
+	}
+	g.next = now.Add(pace)
+	if slices.ContainsFunc(r.lasting(), func(o *session) bool { return len(o.releases) > 0 }) {
+		return
+	}
+	piece := g.rest[:min(g.size, len(g.rest))]
+	if g.rest = g.rest[len(piece):]; len(g.rest) == 0 {
+		*g = giving{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range piece {
+		if r.owned[o.shard.Name] == o {
+			r.giveLocked(o, nil)
+		}
+	}
 }
 
 // mayClaimLocked reports whether the shard may be claimed. It may not in these cases:
@@ -71,17 +129,13 @@ func (r *run) divide(d plan.Decision) {
 		return all[least]
 	}
 	for _, o := range all {
-		o.claims, o.expected = nil, nil
+		o.claims = nil
 	}
 	for _, i := range d.Claim {
 		if name := r.shards.Names[i]; !r.wasAsked(name) {
 			o := place()
 			o.claims = append(o.claims, name)
 		}
-	}
-	for _, i := range d.Expect {
-		o := place()
-		o.expected = append(o.expected, r.shards.Names[i])
 	}
 }
 
@@ -182,14 +236,17 @@ func (r *run) leave() {
 	defer r.mu.Unlock()
 	for _, o := range r.sessions {
 		if o != nil {
-			o.claims, o.expected = nil, nil
+			o.claims = nil
 		}
 	}
-	for _, o := range r.owned {
-		r.passing.add(o)
+	r.giving = giving{}
+	all := slices.SortedFunc(maps.Values(r.owned), func(a, b *ownership) int { return strings.Compare(a.shard.Name, b.shard.Name) })
+	if len(r.seen.Members) > 1 {
+		r.giving.add(all, time.Now().Add(notice+5*r.took))
+		return
 	}
-	if len(r.passing.rest) > 0 && len(r.seen.Members) > 1 {
-		r.passing.next = time.Now().Add(notice)
+	for _, o := range all { // no other node waits for them
+		r.giveLocked(o, nil)
 	}
 }
 

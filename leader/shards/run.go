@@ -67,6 +67,7 @@ type run struct {
 	plan     *plan.Node
 	seen     driver.View
 	view     *plan.View // of seen; nil = no look yet
+	released []string   // by others, since the last look began
 	looker   *session   // the session that saw it
 	looking  bool
 	listing  bool
@@ -78,9 +79,10 @@ type run struct {
 	looks    time.Time       // the next look
 	notSoon  time.Time       // no look before then, even if requested
 	looked   time.Time       // when the last look began
+	took     time.Duration   // how long it took
 	steps    time.Time       // when to ask the plan again; zero = after the next look
 	asked    map[string]bool // true: being claimed; false: claimed in vain since the last look
-	passing  passing
+	giving   giving
 	doubles  map[string]time.Time // shards that the node seems to own but does not, and since when
 	problems map[string]string    // present errors, by operation
 	vanities map[string]*vanity
@@ -126,11 +128,45 @@ func (r *run) drive() error {
 	return nil
 }
 
-// changed handles a change that the backend reported.
+// lull is how long a look waits for further shards to be released. A look at everything takes longer than claiming
+// them.
+const lull = 100 * time.Millisecond
+
+// changed handles a change that the backend reported. Released shards are free now: the plan decides without a look,
+// which follows when no more are released, or after LookInterval.
 func (r *run) changed() {
-	r.looks = time.Now()
+	now := time.Now()
+	var released []string
+	look := r.view == nil
 	for _, o := range r.lasting() {
-		o.hope = len(o.expected) > 0
+		names, other := o.Changes()
+		released, look = append(released, names...), look || other
+	}
+	switch {
+	case len(released) == 0 || look:
+		r.looks = now
+	case r.looks.After(now):
+		r.looks = now.Add(lull)
+		if latest := r.looked.Add(r.config.LookInterval); latest.Before(r.looks) {
+			r.looks = latest
+		}
+	}
+	r.released = append(r.released, released...)
+	r.free(released)
+}
+
+// free lets the plan see released shards as free.
+func (r *run) free(released []string) {
+	if len(released) == 0 || r.view == nil {
+		return
+	}
+	r.view, r.steps = r.view.Without(r.shards, released), time.Now()
+	r.seen.Version = 0 // the next look sees everything
+	for _, name := range released {
+		delete(r.seen.Owners, name)
+		if !r.asked[name] {
+			delete(r.asked, name)
+		}
 	}
 }
 
@@ -142,7 +178,7 @@ func (r *run) turn() {
 		r.open()
 		r.decide()
 	}
-	r.pass()
+	r.giveUp()
 	r.proceed()
 	r.report()
 }
@@ -156,7 +192,7 @@ func (r *run) wait() time.Duration {
 			next = t
 		}
 	}
-	sooner(r.passing.due())
+	sooner(r.giving.next)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.drains) > 0 {

@@ -25,10 +25,6 @@ type session struct {
 	busy      bool          // a call is under way
 	announced driver.Member // the node as last announced
 	claims    []string      // free shards to claim
-	expected  []string      // shards that others own and should give up to this node
-	hope      bool          // some of the expected shards may be free
-	hoped     bool          // the last call claimed some of the expected shards
-	fulfilled int           // how many of them it got
 	claiming  int           // how many shards the present call claims
 	most      int           // maximum number of shards in one claim
 	undo      []string      // to be released after a claim

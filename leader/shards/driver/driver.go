@@ -33,7 +33,7 @@ var ErrSlow = errors.New("the claim took too long")
 // A Session carries a part of the shards that a node owns, and its membership: a node is a member while one
 // of its sessions lasts. With PostgreSQL it is a connection.
 //
-// One goroutine at a time calls its methods. Only Renew, Lost, Changed and Close may be called concurrently
+// One goroutine at a time calls its methods. Only Renew, Lost, Changed, Changes and Close may be called concurrently
 // with any other. ctx bounds a call: when ctx ends, the method returns soon.
 type Session interface {
 	// Announce changes the node's announcement.
@@ -68,9 +68,13 @@ type Session interface {
 	// only Renew detects that.
 	Lost() <-chan struct{}
 
-	// Changed returns a channel that receives a value when a Look is worthwhile: a shard became free, a node
+	// Changed returns a channel that receives a value when something has changed: a shard became free, a node
 	// came or went, or a pin changed. Signals may be missed, and none is required. nil = no signals.
 	Changed() <-chan struct{}
+
+	// Changes returns what the signals since the last call were about: the shards that others released, and
+	// whether anything else makes a Look worthwhile. It does no I/O. A shard may have an owner again.
+	Changes() (released []string, other bool)
 
 	// Leave releases all that the session owns and ends it in good order. Only Close is called after it.
 	Leave(ctx context.Context) error
@@ -90,15 +94,6 @@ type Grant struct {
 // need.
 type Binder interface {
 	Bind(ctx context.Context, g Grant) context.Context
-}
-
-// A Passer is a Session that can report whether others have claimed released shards. A node that gives up
-// many shards does so in pieces. It waits until others have claimed one piece before it gives up the next, so
-// that each shard is ownerless only for a short time.
-type Passer interface {
-	// Passed returns how many of these shards, which the node has released, were claimed since then in a
-	// later term. It should be one round trip.
-	Passed(ctx context.Context, released []Grant) (int, error)
 }
 
 // An Operator is a Backend through which people move shards. Their orders stay until they change them, also

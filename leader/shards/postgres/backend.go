@@ -54,7 +54,7 @@ func New(config Config) (*Backend, error) {
 	return b, nil
 }
 
-func (b *Backend) newDialer(applicationName string, t time.Duration, notified func(uint32)) *pgsession.Dialer {
+func (b *Backend) newDialer(applicationName string, t time.Duration, notified func(uint32, string)) *pgsession.Dialer {
 	return pgsession.NewDialer(pgsession.Config{
 		ConnConfig: b.config.ConnConfig, BeforeConnect: b.config.BeforeConnect, Connect: b.config.Connect,
 		T: t, ApplicationName: applicationName, Notified: notified,

@@ -23,7 +23,7 @@
 //	│ connection 2 │─ lock ──▶ tenant/3            3: term 1.9                │ connection 1 │
 //	└──────────────┘                               4: term 1.2  ◀── lock ─────│ connection 2 │
 //	       ▲                                                                  └──────────────┘
-//	       └────────── NOTIFY: something became free, somebody came, left, announced or pinned ───────┘
+//	       └───────────── NOTIFY: shards became free, somebody came, left, announced or pinned ───────┘
 //
 // The calls send:
 //
@@ -33,7 +33,7 @@
 //     a digest, and nothing else if that digest is already known.
 //   - Renew is a ping. The server ends a session that was silent for the duration of the lease, and releases
 //     its locks, without the client's help.
-//   - Release and Leave release locks and notify. A claim does not notify.
+//   - Release and Leave release locks and notify, Release with the names of the shards. A claim does not notify.
 //
 // An idle node with a lease of 15 s sends 44 statements per minute, however many shards there are: 24
 // renewals and 20 looks. Its sessions are like those of elections in package leader/postgres. search_path,

@@ -131,7 +131,7 @@ func (o *lockSession) endGuards(name string, guards []pgguard.Guarded) error {
 	}
 	if ended > 0 {
 		log.Warn("guarded transactions of an earlier term are ended", slog.Int("ended", ended))
-		o.look()
+		o.signal(nil)
 	}
 	return err
 }

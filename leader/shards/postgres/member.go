@@ -1,15 +1,42 @@
 package postgres
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// notifySQL notifies other nodes to look. Its transaction is written to the log, but need not be on disk.
-func (b *Backend) notifySQL() string {
-	return fmt.Sprintf(`SELECT pg_catalog.set_config('synchronous_commit', 'off', true); SELECT pg_catalog.pg_notify('%s', ''), pg_catalog.pg_backend_pid()`, b.group.Channel())
+// notifySQL notifies other nodes. Each payload names released shards, or is empty: the nodes look. Its transaction is
+// written to the log, but need not be on disk.
+func (b *Backend) notifySQL(payloads ...string) string {
+	return `SELECT pg_catalog.set_config('synchronous_commit', 'off', true); ` + b.group.NotifySQL(payloads)
+}
+
+// maxPayload is the size from which the server refuses a payload.
+const maxPayload = 8000
+
+// payloads returns the payloads that name released shards.
+func payloads(released []string) []string {
+	text, err := json.Marshal(released)
+	switch {
+	case err == nil && len(text) < maxPayload:
+		return []string{string(text)}
+	case len(released) < 2:
+		return []string{""}
+	}
+	half := len(released) / 2
+	return append(payloads(released[:half]), payloads(released[half:])...)
+}
+
+// notified handles a notification by another session.
+func (o *lockSession) notified(pid uint32, payload string) {
+	var released []string
+	if pid != o.pid {
+		_ = json.Unmarshal([]byte(payload), &released) // without names nodes look
+		o.signal(released)
+	}
 }
 
 // announceSQL writes a session's announcement of its node, and notifies other nodes to look.

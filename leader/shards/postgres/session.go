@@ -42,15 +42,16 @@ type lockSession struct {
 	answers *introspect.Membership // set before the session is shared; nil = it does not answer
 	leave   sync.Once
 
-	mu    sync.Mutex
-	ended bool  // ended on purpose, or lost
-	cause error // why it was lost
+	mu       sync.Mutex
+	ended    bool     // ended on purpose, or lost
+	cause    error    // why it was lost
+	released []string // by others, since the last Changes
+	other    bool     // something else has changed since then
 }
 
 var _ interface {
 	driver.Session
 	driver.Binder
-	driver.Passer
 } = (*lockSession)(nil)
 
 func newSession(b *Backend, ttl time.Duration) *lockSession {
@@ -124,15 +125,12 @@ func (o *lockSession) lose(cause error) {
 	}
 }
 
-// notified handles a notification of a change by another session.
-func (o *lockSession) notified(pid uint32) {
-	if pid != o.pid {
-		o.look()
-	}
-}
-
-// look signals to the node that a look is worthwhile.
-func (o *lockSession) look() {
+// signal tells the node which shards others released, or to look.
+func (o *lockSession) signal(released []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.released = append(o.released, released...)
+	o.other = o.other || len(released) == 0
 	select {
 	case o.changed <- struct{}{}:
 	default: // an earlier signal is still pending
@@ -144,6 +142,15 @@ func (o *lockSession) Lost() <-chan struct{} { return o.lost }
 
 // Changed implements driver.Session.
 func (o *lockSession) Changed() <-chan struct{} { return o.changed }
+
+// Changes implements driver.Session.
+func (o *lockSession) Changes() (released []string, other bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	released, other = o.released, o.other
+	o.released, o.other = nil, false
+	return released, other
+}
 
 // Renew implements driver.Session by a ping, which extends the session's time on the server. ttl is that of
 // Open, or less.
@@ -289,19 +296,10 @@ func (o *lockSession) release(names []string) error {
 		return err
 	}
 	o.disown(names)
-	if _, err := o.session.Query(o.backend.notifySQL()); errors.Is(err, session.ErrLost) {
+	if _, err := o.session.Query(o.backend.notifySQL(payloads(names)...)); errors.Is(err, session.ErrLost) {
 		return err
 	}
 	return nil // other nodes look soon anyway
-}
-
-// Passed implements driver.Passer.
-func (o *lockSession) Passed(ctx context.Context, released []driver.Grant) (int, error) {
-	names, eras, ns := make([]string, len(released)), make([]uint16, len(released)), make([]uint64, len(released))
-	for i, g := range released {
-		names[i], eras[i], ns[i] = g.Name, g.Term.Era, g.Term.N
-	}
-	return call(ctx, o, func() (int, error) { return o.backend.group.Passed(o.session, names, eras, ns) })
 }
 
 // Announce implements driver.Session.

@@ -50,25 +50,6 @@ var ownershipCases = []testCase{
 		assert.Empty(s, s.claim(b))
 		s.release(b)
 	}},
-	{"what others have claimed since has passed", func(s *suite) {
-		a, b := s.open("a"), s.open("b")
-		passer, ok := a.(shards.Passer)
-		if !ok {
-			return // a session need not know
-		}
-		grants := s.grants(a, "1", "2", "3")
-		s.release(a, "1", "2", "3")
-		passed := func() int {
-			n, err := passer.Passed(s.context(), grants)
-			require.NoError(s, err)
-			return n
-		}
-		assert.Zero(s, passed())
-		s.claim(b, "1", "3", "4")
-		assert.Equal(s, 2, passed())
-		s.release(b, "1")
-		assert.Equal(s, 2, passed(), "it was claimed, and is free again")
-	}},
 	{"two sessions of one node exclude each other", func(s *suite) {
 		b := s.node()
 		one, two := s.openOn(b, "a"), s.openOn(b, "a")

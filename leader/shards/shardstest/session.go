@@ -20,6 +20,8 @@ type session struct {
 	told    bool
 	lost    chan struct{}
 	changed chan struct{}
+	freed   []string // released by others since the last Changes
+	other   bool     // something else has changed since then
 }
 
 // tellLocked notifies the node that the session has ended.
@@ -42,6 +44,15 @@ func (o *session) Lost() <-chan struct{} { return o.lost }
 
 // Changed implements driver.Session.
 func (o *session) Changed() <-chan struct{} { return o.changed }
+
+// Changes implements driver.Session.
+func (o *session) Changes() (released []string, other bool) {
+	o.backend.store.mu.Lock()
+	defer o.backend.store.mu.Unlock()
+	released, other = o.freed, o.other
+	o.freed, o.other = nil, false
+	return released, other
+}
 
 // Announce implements driver.Session.
 func (o *session) Announce(ctx context.Context, self shards.Member) error {
@@ -103,31 +114,17 @@ func (o *session) Release(ctx context.Context, names []string) error {
 	}
 	s := o.backend.store
 	defer s.mu.Unlock()
-	freed := false
+	var freed []string
 	for _, name := range names {
 		if s.owners[name] == o {
 			delete(s.owners, name)
-			freed = true
+			freed = append(freed, name)
 		}
 	}
-	if freed {
-		s.changedLocked()
+	if len(freed) > 0 {
+		s.changedLocked(freed...)
 	}
 	return nil
-}
-
-// Passed implements driver.Passer.
-func (o *session) Passed(ctx context.Context, released []shards.Grant) (n int, err error) {
-	if err := o.backend.reachLocked(ctx, o); err != nil {
-		return 0, fmt.Errorf("shardstest: passed: %w", err)
-	}
-	defer o.backend.store.mu.Unlock()
-	for _, g := range released {
-		if o.backend.store.terms[g.Name] > g.Term.N {
-			n++
-		}
-	}
-	return n, nil
 }
 
 // abandon ends a session from its node's side and notifies the node, because the session's shards are

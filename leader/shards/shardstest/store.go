@@ -78,13 +78,16 @@ func (s *Store) endLocked(o *session) {
 	s.changedLocked()
 }
 
-// changedLocked begins a new version, and signals to all nodes that are not cut off.
-func (s *Store) changedLocked() {
+// changedLocked begins a new version, and signals to all nodes that are not cut off: these shards were
+// released, or something else has changed.
+func (s *Store) changedLocked(released ...string) {
 	s.version++
 	for _, o := range s.sessions {
 		if o.backend.cut {
 			continue
 		}
+		o.freed = append(o.freed, released...)
+		o.other = o.other || len(released) == 0
 		select {
 		case o.changed <- struct{}{}:
 		default: // an earlier signal is still pending

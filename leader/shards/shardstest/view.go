@@ -69,9 +69,14 @@ var viewCases = []testCase{
 		if a.Changed() == nil {
 			s.Skip("it looks from time to time")
 		}
-		s.claim(b, "1", "2")
-		s.hears(a, func() { s.release(b, "1") }, "a release")
-		s.hears(a, func() { require.NoError(s, b.Leave(s.context())) }, "a leave")
+		s.claim(b, "1", `a "2" ü`, "3")
+		released, other := s.hears(a, func() { s.release(b, "1", `a "2" ü`) }, "a release")
+		if !other {
+			slices.Sort(released)
+			assert.Equal(s, []string{"1", `a "2" ü`}, released)
+		}
+		_, other = s.hears(a, func() { require.NoError(s, b.Leave(s.context())) }, "a leave")
+		assert.True(s, other)
 	}},
 	{"people pin shards and drain members", func(s *suite) {
 		b := s.node()
@@ -163,8 +168,8 @@ func (s *suite) observe(o shards.Observer) shards.Observation {
 	return all
 }
 
-// hears checks that a session receives a signal when change runs.
-func (s *suite) hears(o shards.Session, change func(), what string) {
+// hears checks that a session receives a signal when change runs, and returns its Changes.
+func (s *suite) hears(o shards.Session, change func(), what string) (released []string, other bool) {
 	s.Helper()
 	for quiet := false; !quiet; { // drain earlier signals
 		select {
@@ -173,10 +178,12 @@ func (s *suite) hears(o shards.Session, change func(), what string) {
 			quiet = true
 		}
 	}
+	o.Changes()
 	change()
 	select {
 	case <-o.Changed():
 	case <-s.context().Done():
 		require.Fail(s, "nothing was heard", what)
 	}
+	return o.Changes()
 }

@@ -68,9 +68,6 @@ type other struct {
 type Decision struct {
 	Claim []int // shards to claim
 	Give  []int // shards to give up: end their work, then release them
-	// Expect are shards that another member owns and should give up to this one. A member with many shards to
-	// give up does so in this order.
-	Expect []int
 	// Limited means that more shards must be given up, as soon as MovesPerSecond allows it.
 	Limited bool
 	// Moves is the number of shards in Give that move to even out.
@@ -307,8 +304,6 @@ func (n *Node) decide(v *View, self int32, target []int32, now time.Duration) De
 		switch {
 		case t == self && v.Owners[i] == Nobody:
 			d.Claim = append(d.Claim, i)
-		case t == self && v.Owners[i] >= 0 && s.mine == none:
-			d.Expect = append(d.Expect, i)
 		case t == self || t < 0 || s.mine != owned:
 		case v.Members[self].Draining || v.Pins != nil && v.Pins[i] == t:
 			s.mine = giving

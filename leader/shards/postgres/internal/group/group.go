@@ -3,6 +3,7 @@
 package group
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -40,6 +41,14 @@ func (g Group) NameSQL() string { return pgsession.Literal(g.Namespace.String())
 // Channel returns the group's channel for NOTIFY.
 func (g Group) Channel() string {
 	return "pglatch_shards_" + strconv.FormatUint(keyOf(g.Member()), 16)
+}
+
+// NotifySQL sends these payloads to the group's channel; without any, an empty one.
+func (g Group) NotifySQL(payloads []string) string {
+	if len(payloads) == 0 {
+		payloads = []string{""}
+	}
+	return fmt.Sprintf("SELECT pg_catalog.count(pg_catalog.pg_notify('%s', a)), pg_catalog.pg_backend_pid() FROM pg_catalog.unnest(%s) AS a", g.Channel(), textArray(payloads))
 }
 
 // Key returns a shard's key as one number. No other form of key of the namespace has that number: pairs have

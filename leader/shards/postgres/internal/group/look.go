@@ -137,17 +137,3 @@ func number(v any) int64 {
 func HoldersSQL(lock namespace.Tag) string {
 	return `SELECT pid FROM pg_catalog.pg_locks WHERE pid IS NOT NULL AND granted AND ` + pgsession.WhereKey(lock)
 }
-
-// Passed returns how many of these shards have a later term than the given one. It ends a watch.
-func (g Group) Passed(s *pgsession.Session, names []string, eras []uint16, ns []uint64) (int, error) {
-	terms := make([]string, len(names))
-	for i, name := range names {
-		terms[i] = fmt.Sprintf("(%s, %d, %d)", pgsession.Literal(name), eras[i], ns[i])
-	}
-	row, err := s.Query(fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.pg_backend_pid() FROM (VALUES %s) AS a(name, era, n)
-	JOIN %s AS t ON t.shards = %s AND t.name = a.name WHERE (t.era, t.n) > (a.era, a.n)`, strings.Join(terms, ", "), g.Terms, g.NameSQL()))
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(row[0])
-}
