@@ -11,7 +11,6 @@ import (
 
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
-	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/shardstest"
 )
 
@@ -47,15 +46,6 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 	config.Count, config.RenewInterval = 0, 0
 	_, err = shards.New(config)
 	require.ErrorContains(t, err, "set one of Shards, Count and List")
-}
-
-func TestABackendThatIsNoOperatorRefusesPinsAndDrains(t *testing.T) {
-	t.Parallel()
-	plain := struct{ driver.Backend }{shardstest.NewStore().Backend()}
-	n, err := shards.New(shards.Config{Name: "tenants", Backend: plain, Count: 1})
-	require.NoError(t, err)
-	require.ErrorIs(t, n.Pin(t.Context(), "0", "a"), errors.ErrUnsupported)
-	require.ErrorIs(t, n.Drain(t.Context(), "a", true), errors.ErrUnsupported)
 }
 
 func TestRunRefusesToRunTwice(t *testing.T) {

@@ -1,9 +1,6 @@
 package shards
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -11,7 +8,6 @@ import (
 
 	"github.com/pglatch/pglatch/internal/stream"
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
 // A Shard is the unit that one node at a time works on. Its term is greater than all earlier terms of the
@@ -97,31 +93,6 @@ func (n *Node) SetWeight(weight int) error {
 	n.weight = weight
 	n.mu.Unlock()
 	notify(n.look)
-	return nil
-}
-
-// Pin assigns a shard to the node of this identity while that node takes part, regardless of who else has
-// room. "" removes the pin. A pin outlives this node. The error matches errors.ErrUnsupported if the backend
-// cannot pin.
-func (n *Node) Pin(ctx context.Context, shard, identity string) error {
-	return n.operate("pinning "+shard, func(o driver.Operator) error { return o.Pin(ctx, shard, identity) })
-}
-
-// Drain makes the node of this identity give up its shards, as far as others can take them, and claim
-// nothing; false ends that. A drain outlives the nodes. The error matches errors.ErrUnsupported if the
-// backend cannot drain.
-func (n *Node) Drain(ctx context.Context, identity string, drain bool) error {
-	return n.operate("draining "+identity, func(o driver.Operator) error { return o.Drain(ctx, identity, drain) })
-}
-
-func (n *Node) operate(what string, do func(driver.Operator) error) error {
-	err := fmt.Errorf("%T cannot: %w", n.config.Backend, errors.ErrUnsupported)
-	if operator, ok := n.config.Backend.(driver.Operator); ok {
-		err = do(operator)
-	}
-	if err != nil {
-		return fmt.Errorf("shards: %s: %s: %w", n.config.Name, what, err)
-	}
 	return nil
 }
 

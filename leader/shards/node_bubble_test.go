@@ -367,16 +367,16 @@ func TestPeoplePinShardsAndDrainNodes(t *testing.T) {
 		a, b := g.join("a", shards.Config{}), g.join("b", shards.Config{})
 		pass(5 * time.Second)
 		for name := range g.works() {
-			require.NoError(t, a.Pin(t.Context(), name, "b"))
+			require.NoError(t, a.backend.Pin(t.Context(), name, "b"))
 			break
 		}
-		require.NoError(t, b.Drain(t.Context(), "a", true))
+		require.NoError(t, b.backend.Drain(t.Context(), "a", true))
 		pass(time.Second)
 		assert.Equal(t, map[string]int{"b": 30}, g.loads(), "sooner than MinStay")
-		require.NoError(t, b.Drain(t.Context(), "b", true))
+		require.NoError(t, b.backend.Drain(t.Context(), "b", true))
 		pass(settled)
 		assert.Equal(t, map[string]int{"b": 30}, g.loads(), "there is nobody to take them")
-		require.NoError(t, b.Drain(t.Context(), "a", false))
+		require.NoError(t, b.backend.Drain(t.Context(), "a", false))
 		pass(time.Second)
 		assert.Equal(t, map[string]int{"a": 30}, g.loads())
 		a.end(t)

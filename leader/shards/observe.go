@@ -32,7 +32,7 @@ type Group struct {
 type Member struct {
 	driver.Member      // if it is away, all fields except Identity are zero
 	Away          bool // takes no part now
-	Drained       bool // drained by Drain of a Node or Operator; it drains as soon as it takes part
+	Drained       bool // drained by an Operator; it drains as soon as it takes part
 	Owned         int  // number of shards that it owns
 	Fair          int  // number of shards that it should own in the end: its part by weight, pins included
 }
