@@ -34,6 +34,7 @@ func (o *lockSession) disown(names []string) {
 	for _, name := range names {
 		delete(o.held, name)
 	}
+	o.odd = slices.DeleteFunc(o.odd, func(name string) bool { return slices.Contains(names, name) })
 }
 
 // introspect lets the session answer status queries; see package introspect. Close ends that.

@@ -47,8 +47,8 @@
 //
 // Two of 10,000 hashed names have one key with a probability of 2 in ten million. They are never confused:
 // the name that was claimed first keeps the key for good, and a claim of the other is a *ClashError. UUIDs in
-// upper and lower case have one key. If somebody edits the key in a row, the next claim of that shard
-// corrects it.
+// upper and lower case have one key. If somebody edits the key in a row, the shard is lost, and its next
+// claim corrects the key.
 //
 // # Terms and guards
 //

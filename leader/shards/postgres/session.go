@@ -34,8 +34,7 @@ type lockSession struct {
 	held map[string]ownedShard // by name; read under turn or mu, written under both
 
 	// The fields below are guarded by mu.
-	suspects []string      // shards whose rows may differ from what the session wrote
-	odd      []string      // shards whose rows differ, to be reported as lost
+	odd      []string      // shards whose rows differ from what the session wrote, to be reported as lost
 	reported []string      // shards whose locks must be released, because the node knows that they are lost
 	self     driver.Member // the last announcement; guarded by turn
 
@@ -163,9 +162,6 @@ func (o *lockSession) Renew(ctx context.Context, ttl time.Duration) ([]string, e
 		if err == nil {
 			err = o.giveBack()
 		}
-		if err == nil {
-			err = o.verify()
-		}
 		return struct{}{}, err
 	})
 	return o.reports(), err
@@ -181,7 +177,7 @@ func (o *lockSession) Look(ctx context.Context, known uint64) (driver.View, erro
 	if err != nil {
 		return driver.View{}, err
 	}
-	o.backend.suspect(seen.Owners, began)
+	o.backend.verify(seen.Owners, began)
 	return viewOf(seen), nil
 }
 

@@ -8,9 +8,10 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
-// suspect records shards whose term or session in a view differs from what this node's sessions know.
-// Somebody has changed or deleted their rows, so all guards are refused. began is when the look began.
-func (b *Backend) suspect(owners map[string]group.Owner, began time.Time) {
+// verify finds the shards of this node's sessions whose session or term in a view is not what the session knows. Somebody
+// has changed or deleted their rows, so all guards are refused. The next Renew reports them as lost. began is when
+// the look began.
+func (b *Backend) verify(owners map[string]group.Owner, began time.Time) {
 	if owners == nil {
 		return // nothing has changed
 	}
@@ -19,38 +20,14 @@ func (b *Backend) suspect(owners map[string]group.Owner, began time.Time) {
 	b.mu.Unlock()
 	for _, o := range sessions {
 		o.mu.Lock()
-		o.suspects = nil
+		o.odd = nil
 		for name, owned := range o.held {
-			if owned.since.Before(began) && owners[name] != owned.row {
-				o.suspects = append(o.suspects, name)
+			if owned.since.Before(began) && owners[name] != owned.row && !slices.Contains(o.reported, name) {
+				o.odd = append(o.odd, name)
 			}
 		}
 		o.mu.Unlock()
 	}
-}
-
-// verify records the shards whose rows differ from what the session wrote. They will be reported as lost. The
-// caller has the turn.
-func (o *lockSession) verify() error {
-	o.mu.Lock()
-	suspects := o.suspects
-	o.suspects = nil
-	o.mu.Unlock()
-	if len(suspects) == 0 {
-		return nil
-	}
-	rows, err := o.backend.group.Rows(o.session, suspects)
-	if err != nil {
-		return err
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, name := range suspects {
-		if owned, held := o.held[name]; held && rows[name] != owned.row && !slices.Contains(o.reported, name) {
-			o.odd = append(o.odd, name)
-		}
-	}
-	return nil
 }
 
 // reports returns the shards to report as lost. Their locks are released later, when the node knows.

@@ -64,6 +64,7 @@ func TestAShardWhoseRowWasChangedByHandIsLost(t *testing.T) {
 	for name, sql := range map[string]string{
 		"another term": `UPDATE pglatch_shard SET n = n + 7 WHERE name = '1'`,
 		"another era":  `UPDATE pglatch_shard SET era = era + 16 WHERE name = '1'`,
+		"another key":  `UPDATE pglatch_shard SET key = 12345 WHERE name = '1'`,
 		"deleted":      `DELETE FROM pglatch_shard WHERE name = '1'`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -109,24 +109,6 @@ func viewOf(row []string) (v View, err error) {
 	return v, nil
 }
 
-// Rows returns the sessions and terms in the rows of shards. It ends a watch.
-func (g Group) Rows(s *pgsession.Session, names []string) (map[string]Owner, error) {
-	row, err := s.Query(fmt.Sprintf(`SELECT coalesce(pg_catalog.json_object_agg(t.name, pg_catalog.json_build_array(t.pid, t.era, t.n)), '{}')::pg_catalog.text, pg_catalog.pg_backend_pid()
-	FROM %s AS t WHERE t.shards = %s AND t.name = ANY (%s)`, g.Terms, g.NameSQL(), textArray(names)))
-	if err != nil {
-		return nil, err
-	}
-	var rows map[string][3]json.Number
-	if err := json.Unmarshal([]byte(row[0]), &rows); err != nil {
-		return nil, fmt.Errorf("reading terms: %w", err)
-	}
-	terms := make(map[string]Owner, len(rows))
-	for name, row := range rows {
-		terms[name] = Owner{uint32(number(row[0])), uint16(number(row[1])), uint64(number(row[2]))}
-	}
-	return terms, nil
-}
-
 func number(v any) int64 {
 	n, _ := v.(json.Number)
 	i, _ := n.Int64()
