@@ -1,7 +1,6 @@
 package shards_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -11,32 +10,9 @@ import (
 
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/internal/plan"
 	"github.com/pglatch/pglatch/leader/shards/shardstest"
 )
-
-// listOf is the digest that a node announces which knows these names.
-func listOf(t *testing.T, names ...string) uint64 {
-	t.Helper()
-	store := shardstest.NewStore()
-	node, err := shards.New(shards.Config{Name: "g", Backend: store.Backend(), Shards: names})
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() {
-		ended <- node.Run(ctx, func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
-	}()
-	var list uint64
-	require.Eventually(t, func() bool {
-		o, err := store.Backend().Observe(t.Context())
-		if err == nil && len(o.Members) > 0 {
-			list = o.Members[0].List
-		}
-		return list != 0
-	}, 10*time.Second, time.Millisecond)
-	stop()
-	require.NoError(t, <-ended)
-	return list
-}
 
 // observed has members of these weights claim shards, and returns the store's observer.
 func observed(t *testing.T, list uint64, owned map[string][]string) (*shardstest.Backend, map[string]driver.Session) {
@@ -56,9 +32,9 @@ func observed(t *testing.T, list uint64, owned map[string][]string) (*shardstest
 
 func TestAGroupHasItsMembersTheirPartsAndWhatNobodyOwns(t *testing.T) {
 	t.Parallel()
-	b, sessions := observed(t, listOf(t, "1", "2", "3", "4", "5"), map[string][]string{"a": {"1", "2", "3", "5"}, "b": {"4"}})
+	b, sessions := observed(t, plan.NewShards([]string{"1", "2", "3", "4", "5"}).Digest, map[string][]string{"a": {"1", "2", "3", "5"}, "b": {"4"}})
 	require.NoError(t, sessions["a"].Release(t.Context(), []string{"5"}))
-	require.NoError(t, sessions["b"].Announce(t.Context(), driver.Member{Identity: "b", Weight: 400, List: listOf(t, "1", "2", "3", "4", "5")}))
+	require.NoError(t, sessions["b"].Announce(t.Context(), driver.Member{Identity: "b", Weight: 400, List: plan.NewShards([]string{"1", "2", "3", "4", "5"}).Digest}))
 	require.NoError(t, b.Pin(t.Context(), "4", "away"))
 	require.NoError(t, b.Pin(t.Context(), "of no list", "b"))
 	require.NoError(t, b.Drain(t.Context(), "gone", true))
@@ -112,7 +88,7 @@ func TestAShardThatIsInNoListAnyMoreIsNotMissed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, sessions := observed(t, listOf(t, c.list...), map[string][]string{"a": {"1", "2", "old"}})
+			b, sessions := observed(t, plan.NewShards(c.list).Digest, map[string][]string{"a": {"1", "2", "old"}})
 			require.NoError(t, sessions["a"].Release(t.Context(), []string{"old"}))
 			g, err := shards.Observe(t.Context(), b)
 			require.NoError(t, err)
