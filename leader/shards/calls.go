@@ -224,7 +224,7 @@ func (r *run) claimed(o *session, grants []driver.Grant) {
 // mayLook reports whether a look is due.
 func (r *run) mayLook() bool {
 	now := time.Now()
-	return !r.looking && !now.Before(r.looks) && !now.Before(r.notSoon)
+	return r.looking == nil && !now.Before(r.looks) && !now.Before(r.notSoon)
 }
 
 // sight makes a look.
@@ -234,13 +234,13 @@ func (r *run) sight(o *session) {
 	if r.looker == o {
 		known = r.seen.Version
 	}
-	r.looking, r.released, r.looked, r.looks = true, nil, begin, begin.Add(jitter(r.config.LookInterval))
+	r.looking, r.released, r.looked, r.looks = o, nil, begin, begin.Add(jitter(r.config.LookInterval))
 	var v driver.View
 	var failure error
 	r.on(o, "looking",
 		func(ctx context.Context) error { v, failure = o.Look(ctx, known); return failure },
 		func(ok bool) {
-			r.looking = false
+			r.looking = nil
 			r.took = time.Since(begin)
 			r.notSoon = time.Now().Add(4 * r.took) // looks take at most a fifth of the time
 			if ok {

@@ -37,7 +37,7 @@
 // whole. If one ends, the node loses only the shards on it. Work on the others continues, and the node opens
 // another session. A slow call on one session delays nothing on another.
 //
-// A node that gives up many shards does so in pieces of 32, or of a hundredth if that is more, with 20 ms
+// A node that gives up many shards does so in pieces of 32, or of a twentieth if that is more, with 75 ms
 // between two. Each release notifies the other nodes of the names. They claim their parts of them without a
 // look.
 //

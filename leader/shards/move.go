@@ -49,8 +49,8 @@ const (
 	// leastPiece is the minimum number of shards in a piece, mostPieces the maximum number of pieces, and pace the time
 	// between two.
 	leastPiece = 32
-	mostPieces = 100
-	pace       = 20 * time.Millisecond
+	mostPieces = 20
+	pace       = 75 * time.Millisecond
 	// notice is how long others have to see that a node leaves, in addition to five times a look.
 	notice = 50 * time.Millisecond
 )
@@ -106,9 +106,13 @@ func (n *Node) mayClaimLocked(name string) bool {
 	return n.owned[name] == nil && n.stale[name] == nil
 }
 
-// divide assigns the claims to sessions, so that each carries the same number.
+// divide assigns the claims to sessions, so that each carries the same number. A session that looks gets none, because a
+// look can take long.
 func (r *run) divide(d plan.Decision) {
 	all := r.lasting()
+	if len(all) > 1 {
+		all = slices.DeleteFunc(all, func(o *session) bool { return o == r.looking })
+	}
 	if len(all) == 0 {
 		return
 	}

@@ -69,7 +69,7 @@ type run struct {
 	view     *plan.View // of seen; nil = no look yet
 	released []string   // by others, since the last look began
 	looker   *session   // the session that saw it
-	looking  bool
+	looking  *session   // the session on which a look is under way; nil = none
 	listing  bool
 	joined   time.Time // since when the node is a member; zero = not a member
 	refusal  error     // permanent error of opening a session
@@ -128,9 +128,9 @@ func (r *run) drive() error {
 	return nil
 }
 
-// lull is how long a look waits for further shards to be released. A look at everything takes longer than claiming
-// them.
-const lull = 100 * time.Millisecond
+// lull is how long a look waits for the next piece of a node that gives up many shards. A look at everything takes longer
+// than claiming the piece.
+const lull = 4 * pace
 
 // changed handles a change that the backend reported. Released shards are free now: the plan decides without a look,
 // which follows when no more are released, or after LookInterval.
@@ -215,7 +215,7 @@ func (r *run) wait() time.Duration {
 	if !r.listing {
 		sooner(r.relist)
 	}
-	if free && !r.looking {
+	if free && r.looking == nil {
 		sooner(later(r.looks, r.notSoon))
 	}
 	if r.view != nil && !r.steps.IsZero() {

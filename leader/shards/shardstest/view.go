@@ -69,14 +69,22 @@ var viewCases = []testCase{
 		if a.Changed() == nil {
 			s.Skip("it looks from time to time")
 		}
-		s.claim(b, "1", `a "2" ü`, "3")
-		released, other := s.hears(a, func() { s.release(b, "1", `a "2" ü`) }, "a release")
-		if !other {
-			slices.Sort(released)
-			assert.Equal(s, []string{"1", `a "2" ü`}, released)
-		}
+		names := append(many("s", 1000), `a "2" ü`)
+		s.claim(b, append(names, "kept")...)
+		heard := map[string]bool{}
+		released, other := s.hears(a, func() { s.release(b, names...) }, "a release")
+		require.True(s, other || len(released) > 0, "it is told what has changed")
+		s.eventually(func() bool {
+			for _, name := range released {
+				heard[name] = true
+			}
+			over := other || len(heard) >= len(names)
+			released, other = a.Changes()
+			return over
+		}, "it is told their names, or to look")
+		assert.NotContains(s, heard, "kept")
 		_, other = s.hears(a, func() { require.NoError(s, b.Leave(s.context())) }, "a leave")
-		assert.True(s, other)
+		s.eventually(func() bool { _, more := a.Changes(); other = other || more; return other }, "it is told to look")
 	}},
 	{"people pin shards and drain members", func(s *suite) {
 		b := s.node()
