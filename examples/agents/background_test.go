@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 )
 
@@ -102,7 +103,7 @@ func TestTheReconcilerAndThePollerReadTheTranscript(t *testing.T) {
 	}
 	assert.Equal(t, "second", dbtest.Ask[string](db, `SELECT text FROM hooks.turns ORDER BY id DESC LIMIT 1`))
 	assert.Equal(t, 10, dbtest.Ask[int](db, `SELECT context_percent FROM hooks.agents WHERE id = 1`))
-	dbtest.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		return dbtest.Ask[int](db, `SELECT count(*) FROM hooks.turns WHERE summary = text AND actor = 'agent'`) == 2
 	}, "the new turns are summarised")
 }
@@ -208,9 +209,9 @@ func TestAStopIsDeferredUntilTheTranscriptHasTheAnswer(t *testing.T) {
 	assert.Equal(t, Processing, s.call("stop", Hook{SessionID: "x"}).CommandState)
 	assert.Zero(t, s.locker.Stats().Held, "it waits without the lock")
 	s.answer()
-	dbtest.Eventually(t, func() bool { return state(s.db) == Complete }, "the command is completed in the background")
+	await.Until(t, await.Patience, func() bool { return state(s.db) == Complete }, "the command is completed in the background")
 	assert.Equal(t, "question answer", said(s.db))
-	dbtest.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		return dbtest.Ask[bool](s.db, `SELECT EXISTS (SELECT FROM hooks.turns WHERE summary = 'answer')`)
 	}, "the answer is summarised")
 	assert.NotEqual(t, int64(1), s.call("user-prompt-submit", Hook{SessionID: "x"}).CommandID)
@@ -228,7 +229,7 @@ func TestADeferredStopThatMeetsContentionIsRetriedUntilItIsDone(t *testing.T) {
 	s.answer()
 	release := start(t, s.db, Config{}).hold(1)
 	stopped := s.later(t.Context())
-	dbtest.Eventually(t, func() bool { return len(stopped) > 0 || s.locker.Stats().Timeouts >= 3 }, "the lock is asked for again and again")
+	await.Until(t, await.Patience, func() bool { return len(stopped) > 0 || s.locker.Stats().Timeouts >= 3 }, "the lock is asked for again and again")
 	require.Empty(t, stopped, "the stop is not dropped")
 	assert.Equal(t, Processing, state(s.db))
 	release()

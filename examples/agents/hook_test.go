@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/examples/internal/demokit"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/middleware"
 )
@@ -136,7 +137,7 @@ func TestAHookThatLostItsLockCommitsNothing(t *testing.T) {
 	a.holds()
 	db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
-	dbtest.Eventually(t, func() bool { return a.locker.Stats().Lost == 1 }, "the loss is known")
+	await.Until(t, await.Patience, func() bool { return a.locker.Stats().Lost == 1 }, "the loss is known")
 	release()
 	y := <-hook
 	assert.Equal(t, http.StatusServiceUnavailable, y.Status, y.Body)
@@ -185,7 +186,7 @@ func TestConcurrentHooksCaptureEachLineOfProgressOnce(t *testing.T) {
 	for range 4 {
 		hooks = append(hooks, a.send("post-tool-use", Hook{SessionID: "x"}), b.send("pre-tool-use", Hook{SessionID: "x"}))
 	}
-	dbtest.Eventually(t, func() bool { return a.locker.Stats().Waiting == 4 && b.locker.Stats().Waiting == 4 }, "all wait")
+	await.Until(t, await.Patience, func() bool { return a.locker.Stats().Waiting == 4 && b.locker.Stats().Waiting == 4 }, "all wait")
 	release()
 	for _, hook := range hooks {
 		done(t, hook)

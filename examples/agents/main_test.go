@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/examples/internal/demokit"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
@@ -81,11 +82,11 @@ func done(t *testing.T, c <-chan demokit.Answer) (reply HookReply) {
 
 // holds waits until the replica holds a lock; waits until a request of it waits for one.
 func (r *replica) holds() {
-	dbtest.Eventually(r.t, func() bool { return r.locker.Stats().Held == 1 }, "it has the lock")
+	await.Until(r.t, await.Patience, func() bool { return r.locker.Stats().Held == 1 }, "it has the lock")
 }
 
 func (r *replica) waits() {
-	dbtest.Eventually(r.t, func() bool { return r.locker.Stats().Waiting > 0 }, "it waits")
+	await.Until(r.t, await.Patience, func() bool { return r.locker.Stats().Waiting > 0 }, "it waits")
 }
 
 // hold takes an agent's lock until release is called.
@@ -174,13 +175,13 @@ func TestServeEndsWithItsContextThoughABrowserIsConnected(t *testing.T) {
 	address := "http://" + listener.Addr().String()
 	events := make(chan demokit.Answer, 1)
 	go func() { events <- demokit.Do(t.Context(), http.MethodGet, address+"/api/events", nil) }()
-	dbtest.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		app.broadcaster.mu.Lock()
 		defer app.broadcaster.mu.Unlock()
 		return len(app.broadcaster.clients) == 1
 	}, "the browser is connected")
 	require.Equal(t, http.StatusOK, demokit.Do(t.Context(), http.MethodPost, address+"/hook/session-start", Hook{SessionID: "s"}).Status)
-	dbtest.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		return dbtest.Ask[bool](db, `SELECT EXISTS (SELECT FROM hooks.agents WHERE context_checked_at IS NOT NULL)`)
 	}, "the workers work")
 	stop()
@@ -218,7 +219,7 @@ func TestScenario_QueryAdvisoryLocks(t *testing.T) {
 		Total int
 		Locks []map[string]any
 	}
-	dbtest.Eventually(t, func() bool { // a waiter enters the server's queue in steps and may be missing between two
+	await.Until(t, await.Patience, func() bool { // a waiter enters the server's queue in steps and may be missing between two
 		list.Locks = nil
 		a.do(http.MethodGet, "/api/advisory-locks", nil).Decode(&list)
 		if list.Total != 2 || len(list.Locks) != 2 {

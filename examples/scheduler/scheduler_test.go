@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/examples/internal/demokit"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
@@ -102,7 +103,7 @@ func (n *testNode) get(path string) demokit.Answer {
 // leads waits until one of these nodes leads, and returns it and the others.
 func leads(t *testing.T, nodes ...*testNode) (leader *testNode, others []*testNode) {
 	t.Helper()
-	dbtest.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		return slices.ContainsFunc(nodes, func(n *testNode) bool { return n.Elector().IsLeader() })
 	}, "nobody leads")
 	for _, n := range nodes {
@@ -118,7 +119,7 @@ func leads(t *testing.T, nodes ...*testNode) (leader *testNode, others []*testNo
 // says waits until a node has logged a message so often.
 func (n *testNode) says(message string, times int) {
 	n.t.Helper()
-	dbtest.Eventually(n.t, func() bool { return len(n.log.Values(message, "service")) == times }, fmt.Sprintf("%s logs %q %d times", n.Identity(), message, times))
+	await.Until(n.t, await.Patience, func() bool { return len(n.log.Values(message, "service")) == times }, fmt.Sprintf("%s logs %q %d times", n.Identity(), message, times))
 }
 
 // holder returns the session that holds the election lock, as "pid backend_start", or "" if there is none.
@@ -141,7 +142,7 @@ func TestScenario_AC1_OneNodeAcquiresTheSchedulerLeadership(t *testing.T) {
 	starting.Wait()
 	winner, losers := leads(t, nodes...)
 	require.Len(t, losers, 2, "exactly one node succeeds")
-	dbtest.Eventually(t, func() bool { return dbtest.Ask[int](db, ran, winner.Identity()) == len(leaderOnly) }, "the winner runs every scheduler")
+	await.Until(t, await.Patience, func() bool { return dbtest.Ask[int](db, ran, winner.Identity()) == len(leaderOnly) }, "the winner runs every scheduler")
 	for _, n := range losers {
 		n.says(skipping, 1)
 		assert.Empty(t, n.log.Values(built, "service"), "a loser builds no scheduler")
@@ -188,16 +189,16 @@ func TestScenario_AC3_TheLockIsHeldOnAConnectionThatDoesNothingElse(t *testing.T
 	for range 20 {
 		require.Equal(t, http.StatusOK, a.get("/query?q=x").Status)
 	}
-	dbtest.Eventually(t, func() bool { return dbtest.Ask[int](db, `SELECT count(*) FROM code.runs`) > 20 }, "the schedulers work")
+	await.Until(t, await.Patience, func() bool { return dbtest.Ask[int](db, `SELECT count(*) FROM code.runs`) > 20 }, "the schedulers work")
 	assert.Equal(t, before, holder(db), "the same session holds the lock all the time")
 
 	pid, _, _ := strings.Cut(before, " ")
 	assert.Equal(t, a.Identity(), dbtest.Ask[string](db, `SELECT application_name FROM pg_stat_activity WHERE pid = $1::int`, pid), "it is not one of the pool")
-	dbtest.Eventually(t, func() bool { // except for an occasional ping
+	await.Until(t, await.Patience, func() bool { // except for an occasional ping
 		return dbtest.Ask[bool](db, `SELECT state = 'idle' AND xact_start IS NULL FROM pg_stat_activity WHERE pid = $1::int`, pid)
 	}, "a session lock: there is no transaction")
 	assert.Zero(t, dbtest.Ask[int](db, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1::int AND query LIKE '%code.%'`, pid), "nobody works on it")
-	dbtest.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		return dbtest.Ask[int](db, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`, a.Identity()+" work") > 0
 	}, "the pool is another")
 }
@@ -236,7 +237,7 @@ func TestScenario_AC4_TheLockIsReleasedWhenTheLeaderCrashes(t *testing.T) {
 	after := holder(db)
 	assert.NotEmpty(t, after)
 	assert.NotEqual(t, before, after)
-	dbtest.Eventually(t, func() bool { return dbtest.Ask[int](db, ran, b.Identity()) == len(leaderOnly) }, "b runs every scheduler")
+	await.Until(t, await.Patience, func() bool { return dbtest.Ask[int](db, ran, b.Identity()) == len(leaderOnly) }, "b runs every scheduler")
 	assert.Zero(t, dbtest.Ask[int](db, `SELECT count(*) FILTER (WHERE term < last)
 		FROM (SELECT term, lag(term) OVER (ORDER BY id) AS last FROM code.runs) r`), "terms never go back")
 }
@@ -276,9 +277,9 @@ func TestServicesOfTheLeaderAndOfAllNodes(t *testing.T) {
 		"liveness":             {true, answers("/livez")},
 		"the leader's address": {false, answers("/leader")},
 	} {
-		dbtest.Eventually(t, func() bool { return service.runs(first) }, name+" on the leader")
+		await.Until(t, await.Patience, func() bool { return service.runs(first) }, name+" on the leader")
 		if service.allNodes {
-			dbtest.Eventually(t, func() bool { return service.runs(others[0]) }, name+" on the follower")
+			await.Until(t, await.Patience, func() bool { return service.runs(others[0]) }, name+" on the follower")
 		} else {
 			assert.False(t, service.runs(others[0]), "%s on the follower", name)
 		}
@@ -292,7 +293,7 @@ func TestReconciliationGivesAJobOfADeadNodeToAnother(t *testing.T) {
 	db.Exec(`INSERT INTO code.repos (name) VALUES ('repo')`)
 	db.Exec(`INSERT INTO code.heartbeats VALUES ('dead', now() - interval '1 h')`)
 	db.Exec(`INSERT INTO code.jobs (repo_id, state, node) SELECT id, 'running', 'dead' FROM code.repos`)
-	dbtest.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		return dbtest.Ask[bool](db, `SELECT EXISTS (SELECT FROM code.jobs WHERE id = 1 AND state = 'done' AND node = $1)`, a.Identity())
 	}, "the job is done by a")
 }
@@ -311,11 +312,11 @@ func TestTheSchedulersDoTheirWork(t *testing.T) {
 		"a dependency":                   `SELECT count(*) = 1 FROM code.dependencies`,
 		"runs in the term of the leader": `SELECT count(*) > 0 FROM code.runs`,
 	} {
-		dbtest.Eventually(t, func() bool { return dbtest.Ask[bool](db, sql) }, what)
+		await.Until(t, await.Patience, func() bool { return dbtest.Ask[bool](db, sql) }, what)
 	}
 	assert.Equal(t, int64(a.Elector().Term().Uint64()), dbtest.Ask[int64](db, `SELECT DISTINCT term FROM code.runs`))
 	db.Exec(`UPDATE code.repos SET imports = '{}'`)
-	dbtest.Eventually(t, func() bool { return dbtest.Ask[int](db, `SELECT count(*) FROM code.dependencies`) == 0 }, "what is not imported any more is off the map")
+	await.Until(t, await.Patience, func() bool { return dbtest.Ask[int](db, `SELECT count(*) FROM code.dependencies`) == 0 }, "what is not imported any more is off the map")
 }
 
 func TestASchedulerOfADeposedLeaderCannotWrite(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/internal/pause"
 )
 
 // A Demo prints events with their times, counts claims, and ends everything that it started.
@@ -156,9 +158,4 @@ func Await(ctx context.Context, what string, is func() bool) {
 }
 
 // Pause waits for a time or until ctx ends.
-func Pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
+func Pause(ctx context.Context, d time.Duration) { _ = pause.For(ctx, d) }

@@ -2,7 +2,6 @@ package demokit
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,9 +13,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/test/capture"
 )
 
 // The environment variables that turn this program into a Node.
@@ -77,23 +77,7 @@ type Process struct {
 }
 
 // A Log collects a log in JSON.
-type Log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write appends to the log.
-func (l *Log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *Log) since(size int) []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Clone(l.text.Bytes()[size:])
-}
+type Log struct{ capture.Text }
 
 // Start starts a process and returns when it is ready. env tells it more than its name.
 func (d *Demo) Start(ctx context.Context, name string, env ...string) *Process {
@@ -156,14 +140,14 @@ func (e Entry) Text(key string) string { return fmt.Sprint(e[key]) }
 func (e Entry) Time() time.Time { return Must(time.Parse(time.RFC3339Nano, e.Text("time"))) }
 
 // Size returns the position in the log at which future entries begin.
-func (l *Log) Size() int { return len(l.since(0)) }
+func (l *Log) Size() int { return len(l.String()) }
 
 // Entries returns the entries with a message and with these attributes, as "key=value", from a position on.
 func (l *Log) Entries(from int, message string, attrs ...string) (found []Entry) {
 line:
-	for text := range bytes.Lines(l.since(from)) {
+	for text := range strings.Lines(l.String()[from:]) {
 		var e Entry
-		if !bytes.Contains(text, []byte(message)) || json.Unmarshal(text, &e) != nil || e.Text("msg") != message {
+		if !strings.Contains(text, message) || json.Unmarshal([]byte(text), &e) != nil || e.Text("msg") != message {
 			continue
 		}
 		for _, attr := range attrs {
@@ -200,7 +184,7 @@ func (l *Log) Await(ctx context.Context, from int, message string, attrs ...stri
 func (d *Demo) logs() string {
 	var b strings.Builder
 	for _, p := range d.processes {
-		lines := strings.SplitAfter(string(p.since(0)), "\n")
+		lines := strings.SplitAfter(p.String(), "\n")
 		fmt.Fprintf(&b, "the end of the log of %s, process %d:\n%s\n", p.Name, p.PID(), strings.Join(lines[max(0, len(lines)-21):], ""))
 	}
 	return b.String()

@@ -3,7 +3,6 @@ package dbtest
 
 import (
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -44,10 +43,4 @@ func Ask[T any](d *Database, sql string, args ...any) T {
 	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
 	require.NoError(d.t, err)
 	return row
-}
-
-// Eventually waits until is reports true.
-func Eventually(t *testing.T, is func() bool, what string) {
-	t.Helper()
-	require.Eventually(t, is, 30*time.Second, 2*time.Millisecond, what)
 }
