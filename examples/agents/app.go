@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
+	"golang.org/x/time/rate"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/middleware/echov4"
@@ -83,7 +84,7 @@ type App struct {
 	broadcaster broadcaster
 	sessions    sessionRegistry
 	summaries   inferenceCache
-	calls       *rateLimiter // of the model
+	calls       *rate.Limiter // of the model
 	tokens      tokenStore
 	workers     []*worker
 	echo        *echo.Echo
@@ -110,7 +111,7 @@ func Open(ctx context.Context, config Config) (*App, error) {
 	if config.Model == nil {
 		config.Model = firstWords
 	}
-	a := &App{config: config, calls: newRateLimiter(60, time.Second)}
+	a := &App{config: config, calls: rate.NewLimiter(1, 60)}
 	a.lifetime, a.end = context.WithCancel(context.Background())
 	if err := a.open(ctx); err != nil {
 		a.Close()

@@ -250,7 +250,7 @@ func (a *App) summariseTurn(ctx context.Context, turn int64) (summary string, ok
 			return nil
 		}
 		if summary, ok = a.summaries.find(text); !ok {
-			if !a.calls.allow() {
+			if !a.calls.Allow() {
 				return nil
 			}
 			if summary, err = a.config.Model(ctx, text); err != nil {

@@ -29,7 +29,7 @@
 //	broadcaster      the connected browsers                     capture of progress (pre- and post-tool-use)
 //	sessionRegistry  the agents of sessions                     reconciling of transcripts
 //	inferenceCache   what the model said                        hand-off
-//	rateLimiter      calls of the model                         all other hooks
+//	rate.Limiter     calls of the model                         all other hooks
 //	tokenStore       who is let in
 //
 // Without tokens the program answers only its own host. With Config.Tokens every request

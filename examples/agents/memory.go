@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -104,34 +103,6 @@ func (m *memo[V]) find(key string) (value V, ok bool) {
 	defer m.mu.Unlock()
 	value, ok = m.values[key]
 	return value, ok
-}
-
-// A rateLimiter lets this process do something a limited number of times.
-type rateLimiter struct {
-	mu     sync.Mutex
-	every  time.Duration
-	burst  int
-	tokens int
-	filled time.Time // when the bucket had this many tokens
-}
-
-// newRateLimiter returns a full bucket of burst tokens that gains one token per interval every.
-func newRateLimiter(burst int, every time.Duration) *rateLimiter {
-	return &rateLimiter{every: every, burst: burst, tokens: burst, filled: time.Now()}
-}
-
-// allow takes a token and reports whether there was one.
-func (l *rateLimiter) allow() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	gained := int(time.Since(l.filled) / l.every)
-	l.tokens = min(l.tokens+gained, l.burst)
-	l.filled = l.filled.Add(time.Duration(gained) * l.every)
-	if l.tokens == 0 {
-		return false
-	}
-	l.tokens--
-	return true
 }
 
 // A tokenStore holds the bearer tokens of clients.

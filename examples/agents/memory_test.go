@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 )
@@ -41,11 +42,11 @@ func TestScenario_ExistingInMemoryLocksRetained(t *testing.T) {
 	for _, match := range regexp.MustCompile(`(?m)^type (\w+).* struct \{\n\tmu +sync\.Mutex`).FindAllSubmatch(source, -1) {
 		found = append(found, string(match[1]))
 	}
-	assert.Equal(t, []string{"broadcaster", "memo", "rateLimiter", "tokenStore"}, found, "memo is the session registry and the inference cache")
+	assert.Equal(t, []string{"broadcaster", "memo", "tokenStore"}, found, "memo is the session registry and the inference cache; a rate.Limiter has its own")
 
 	_, a, _ := pair(t, Config{})
 	defer a.hold(1)()
-	limiter := newRateLimiter(10, time.Hour)
+	limiter := rate.NewLimiter(rate.Every(time.Hour), 10)
 	var allowed, received atomic.Int32
 	var sessions sessionRegistry
 	var cache inferenceCache
@@ -55,7 +56,7 @@ func TestScenario_ExistingInMemoryLocksRetained(t *testing.T) {
 		all.Go(func() {
 			events, leave := a.broadcaster.subscribe()
 			defer leave()
-			if limiter.allow() {
+			if limiter.Allow() {
 				allowed.Add(1)
 			}
 			sessions.add("x", 1)
