@@ -49,11 +49,9 @@ func randomHolds(random *rand.Rand, n int) (holds []judge.Hold, history []porcup
 		time := func(after int64) int64 { return after + 10*(1+random.Int64N(8)) }
 		asked := 100*start + int64(i)
 		granted := time(asked)
-		ending := granted
+		ending := time(granted)
 		if random.IntN(4) == 0 {
 			ending = asked // it was lost at some time
-		} else {
-			ending = time(granted)
 		}
 		ended := time(max(granted, ending))
 		holds = append(holds, judge.Hold{

@@ -4,13 +4,14 @@ package broken
 
 import (
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
 // variable tells a child, by the fault's name, to run the suite.
@@ -32,16 +33,13 @@ func Run(t *testing.T, suite func(t *testing.T, fault string), faults map[string
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
 			found := strings.ReplaceAll(found, " ", "_")
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$/^"+regexp.QuoteMeta(found), "-test.timeout=5m")
-			cmd.Env = append(os.Environ(), variable+"="+fault)
-			out, err := cmd.CombinedOutput()
-			if fault == "" {
-				require.NoError(t, err, "%s", out)
-				return
+			p := proctest.Tests(t, "^"+test+"$/^"+regexp.QuoteMeta(found), variable+"="+fault)
+			failed := p.Wait() != 0
+			require.Equal(t, fault != "", failed, "%s", p.Stdout.String())
+			if failed {
+				assert.Contains(t, p.Stdout.String(), "--- FAIL: "+test+"/"+found)
+				assert.NotRegexp(t, "(?m)^panic:", p.Stdout.String()+p.Stderr.String())
 			}
-			require.Error(t, err, "%s", out)
-			assert.Contains(t, string(out), "--- FAIL: "+test+"/"+found)
-			assert.NotRegexp(t, "(?m)^panic:", string(out))
 		})
 	}
 }
