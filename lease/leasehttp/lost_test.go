@@ -130,20 +130,3 @@ func TestErrorsOfTheStoreArriveAsTheyAre(t *testing.T) {
 	require.True(t, ok)
 	assert.Equal(t, 30*time.Millisecond, busy.Retry)
 }
-
-func TestARenewalAfterTheEndIsRefusedAndSoIsAStaleRelease(t *testing.T) {
-	t.Parallel()
-	store := leasetest.NewStore()
-	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	l, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: lease.MinTTL})
-	require.NoError(t, err)
-	next, err := cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
-	require.NoError(t, err)
-	_, err = cl.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: servetest.Long})
-	require.ErrorIs(t, err, lease.ErrStale)
-	require.ErrorIs(t, cl.Release(t.Context(), l.Claim), lease.ErrStale)
-	record, err := store.Get(t.Context(), "job")
-	require.NoError(t, err)
-	assert.Equal(t, next.Claim, record.Claim)
-}
