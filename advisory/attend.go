@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/locktable"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/session"
 )
 
@@ -67,7 +68,7 @@ func (n *conn) step(step locktable.Step) (reply locktable.Reply, lost error) {
 // sleep waits for delay, or until it is woken. Part of the delay is random, so that processes do not all try
 // at once.
 func (n *conn) sleep(delay time.Duration) {
-	timer := time.NewTimer(delay/2 + randomly(delay/2))
+	timer := time.NewTimer(pause.AtMost(delay))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/locktable"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/session"
 )
 
@@ -243,23 +243,18 @@ func (c *core) dial(node *locktable.Conn) {
 	c.connected.Add(1)
 	c.answers.Connected()
 	c.wg.Add(1) // until it is closed
-	pause := time.Duration(0)
+	delay := time.Duration(0)
 	if !c.dedicated() {
-		pause = time.Until(c.redial.notBefore)
+		delay = time.Until(c.redial.notBefore)
 	}
-	c.wg.Go(func() { n.connect(ctx, pause) })
+	c.wg.Go(func() { n.connect(ctx, delay) })
 }
 
-// connect tries to connect, after the pause.
-func (n *conn) connect(ctx context.Context, pause time.Duration) {
+// connect tries to connect, after the delay.
+func (n *conn) connect(ctx context.Context, delay time.Duration) {
 	defer n.cancel()
 	c := n.core
-	if pause > 0 {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-	}
+	_ = pause.For(ctx, delay) // Acquire reports that ctx ended
 	s, err := c.source.Acquire(ctx)
 	c.mu.Lock()
 	made := false
@@ -310,10 +305,6 @@ const (
 
 // failed delays the next attempt, under mu.
 func (b *backoff) failed() {
-	pause := min(firstPause<<min(b.failures, 10), maxPause)
+	b.notBefore = time.Now().Add(pause.Backoff(b.failures, firstPause, maxPause))
 	b.failures++
-	b.notBefore = time.Now().Add(pause/2 + randomly(pause/2))
 }
-
-// randomly returns a random part of a duration.
-func randomly(d time.Duration) time.Duration { return rand.N(max(d, 1)) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/locktable"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
@@ -126,7 +127,7 @@ func (c *core) run() {
 		case locktable.Suspect:
 			c.suspect(requestOf(m.Request))
 		case locktable.Pause:
-			c.resume(m.Delay+randomly(m.Delay), m.Tag, m.Pool)
+			c.resume(pause.AtMost(2*m.Delay), m.Tag, m.Pool)
 		case locktable.Reopen:
 			c.reopen(m.Delay, m.Tag)
 		case locktable.Poll:

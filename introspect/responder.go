@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +22,7 @@ import (
 const (
 	listenAfter = time.Second
 	lookEvery   = 30 * time.Second
-	maxPause    = 30 * time.Second
+	maxPause    = time.Minute
 )
 
 // sendBound is how long sending an answer may take.
@@ -65,13 +64,8 @@ func (r *responder) start(m *Membership) {
 
 // run listens as long as a source has a connection.
 func (r *responder) run(ctx context.Context) {
-	for failures, pause := 0, listenAfter; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-		if r.idle() {
+	for failures, delay := 0, listenAfter; ; {
+		if pause.For(ctx, delay) != nil || r.idle() {
 			return
 		}
 		m := r.any()
@@ -93,9 +87,8 @@ func (r *responder) run(ctx context.Context) {
 		if failures == 0 {
 			m.Logger.Info("answers_interrupted", slog.Any("error", err))
 		}
-		pause = min(listenAfter<<min(failures, 10), maxPause)
-		pause += rand.N(pause)
 		failures++
+		delay = pause.Backoff(failures, listenAfter, maxPause)
 	}
 }
 

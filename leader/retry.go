@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/pause"
 )
 
 // A Backoff sets the delay before the next attempt after a failed one, to acquire leadership or to reconnect.
@@ -79,9 +81,5 @@ func (d DecorrelatedJitter) NextDelay(r Retry) (time.Duration, bool) {
 }
 
 func jitter(d time.Duration, part float64) time.Duration {
-	part = min(cmp.Or(part, defaultJitter), 1)
-	if part < 0 {
-		return d
-	}
-	return time.Duration(float64(d) * (1 + part*(2*rand.Float64()-1)))
+	return pause.Jitter(d, max(min(cmp.Or(part, defaultJitter), 1), 0))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
@@ -109,7 +108,5 @@ func started(r *Run) (*Run, error) {
 
 // pollAfter returns when to check again whether a run has ended.
 func (r *Runner) pollAfter() time.Duration {
-	const longest = time.Second
-	half := min(r.config.TTL/4, longest) / 2
-	return half + rand.N(half)
+	return pause.AtMost(min(r.config.TTL/4, time.Second))
 }

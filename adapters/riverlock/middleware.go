@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -144,8 +144,7 @@ func (m *Middleware) snooze(ctx context.Context, key namespace.Key) error {
 		return err
 	}
 	m.watch.add(key)
-	half := m.config.Snooze / 2
-	return river.JobSnooze(half + rand.N(half+1))
+	return river.JobSnooze(pause.AtMost(m.config.Snooze))
 }
 
 // unmark makes River remove the mark of a job that was snoozed, when this attempt ends.

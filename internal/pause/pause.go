@@ -1,8 +1,10 @@
-// Package pause waits for a duration that a context can cut short.
+// Package pause waits for a duration that a context can cut short, and chooses durations at random,
+// so that processes do not act in step.
 package pause
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -18,4 +20,25 @@ func For(ctx context.Context, d time.Duration) error {
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// Jitter returns d, made shorter or longer by a random part of it, up to the given one.
+func Jitter(d time.Duration, part float64) time.Duration {
+	return time.Duration(float64(d) * (1 + part*(2*rand.Float64()-1)))
+}
+
+// AtMost returns a random duration between half of d and d.
+func AtMost(d time.Duration) time.Duration {
+	half := d / 2
+	return half + rand.N(max(d-half, 1))
+}
+
+// Backoff returns the pause after some failures in a row, AtMost a duration that is first without
+// any failure, doubles with each, and ends at longest.
+func Backoff(failures int, first, longest time.Duration) time.Duration {
+	d := first
+	for ; failures > 0 && d < longest; failures-- {
+		d *= 2
+	}
+	return AtMost(min(d, longest))
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/namespace"
@@ -87,12 +88,7 @@ func (s *Session) cancelFrom(begin <-chan struct{}) (stop func()) {
 			return
 		case <-begin:
 		}
-		for pause := interruptGrace; ; pause = cancelAgain {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
+		for d := interruptGrace; pause.For(ctx, d) == nil; d = cancelAgain {
 			// Not with ctx: an aborted request can still arrive, during a later statement, and PgBouncer 1.18 crashes
 			// on it (its issue #801).
 			request, done := context.WithTimeout(context.Background(), cancelBound)

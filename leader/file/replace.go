@@ -4,12 +4,13 @@ import (
 	crand "crypto/rand"
 	"errors"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/pglatch/pglatch/internal/pause"
 )
 
 // A process that is stopped, or gets no processor, while it has the lock keeps others out. After lockPatience
@@ -49,7 +50,7 @@ func (b *Backend) standsStill() bool {
 	data, modified, err := read(b.path)
 	if state := stateOf(data, modified); err != nil || b.stuck.until.IsZero() || state != b.stuck.state {
 		wait := max(b.wait, b.patience)
-		b.stuck = standstill{state, time.Now().Add(wait + rand.N(wait+1))}
+		b.stuck = standstill{state, time.Now().Add(pause.AtMost(2 * wait))}
 		return false
 	}
 	return true

@@ -2,8 +2,9 @@ package file
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/pause"
 )
 
 // poll is the mean time between two looks at the file. A look needs no lock and takes some microseconds.
@@ -28,6 +29,6 @@ func (b *Backend) Wait(ctx context.Context) error {
 		if v.free() && ctx.Err() == nil {
 			return nil
 		}
-		timer.Reset(min(v.left, poll/2+rand.N(poll)))
+		timer.Reset(min(v.left, pause.Jitter(poll, 0.5)))
 	}
 }

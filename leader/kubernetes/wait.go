@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -58,7 +57,7 @@ func (b *Backend) Wait(ctx context.Context) error {
 // next waits for an event, or for the Lease to expire.
 func (b *Backend) next(ctx context.Context, left time.Duration) error {
 	if b.watch == nil {
-		return b.look(ctx, min(left, jittered(pollInterval)))
+		return b.look(ctx, min(left, pause.Jitter(pollInterval, 0.2)))
 	}
 	expiry := time.NewTimer(left)
 	defer expiry.Stop()
@@ -71,7 +70,7 @@ func (b *Backend) next(ctx context.Context, left time.Duration) error {
 		switch {
 		case !ok || event.Type == watch.Error: // 410 Gone, for one
 			b.stopWatching()
-			return b.look(ctx, jittered(rewatch))
+			return b.look(ctx, pause.Jitter(rewatch, 0.2))
 		case event.Type == watch.Deleted:
 			b.see(nil)
 		case isLease && event.Type != watch.Bookmark && !b.lastSeen().outdates(lease):
@@ -122,7 +121,7 @@ func (b *Backend) startWatching(ctx context.Context, version string) error {
 		return context.Cause(ctx)
 	}
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return b.look(ctx, jittered(rewatch))
+		return b.look(ctx, pause.Jitter(rewatch, 0.2))
 	}
 	return b.failed("watching", err)
 }
@@ -137,9 +136,4 @@ func (b *Backend) stopWatching() {
 	for range b.watch.ResultChan() {
 	}
 	b.watch = nil
-}
-
-// jittered returns d, varied by a fifth.
-func jittered(d time.Duration) time.Duration {
-	return d*4/5 + rand.N(d*2/5)
 }

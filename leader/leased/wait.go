@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pause"
@@ -73,9 +72,6 @@ func (b *Backend) look(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("leader: waiting for the lease of %s: %w", b.config.Name, err)
 		}
-		_ = pause.For(ctx, min(r.AvailableIn, jitter(b.config.PollInterval)))
+		_ = pause.For(ctx, min(r.AvailableIn, pause.Jitter(b.config.PollInterval, 0.25)))
 	}
 }
-
-// jitter keeps followers from looking in step.
-func jitter(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2) }

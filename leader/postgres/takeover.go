@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
@@ -125,16 +126,14 @@ const (
 // locks of an ending session in any order. So an earlier leader's incarnation can outlive its election lock,
 // and its guards with it.
 func (b *Backend) awaitSessions(ctx context.Context, t *lockSession) error {
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
+	for looks := 0; ; looks++ {
 		holder, found, err := pgelection.Incarnation(t.session, b.config.Key)
 		if err != nil || !found {
 			return err
 		}
 		b.blocked(t, blocker{pid: holder.PID, applicationName: holder.ApplicationName})
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, pause.Backoff(looks, minPause, maxPause)) != nil {
 			return b.pending(ctx, t)
-		case <-time.After(pause):
 		}
 	}
 }

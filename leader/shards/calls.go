@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
@@ -234,7 +235,7 @@ func (r *run) sight(o *session) {
 	if r.looker == o {
 		known = r.seen.Version
 	}
-	r.looking, r.released, r.looked, r.looks = o, nil, begin, begin.Add(jitter(r.config.LookInterval))
+	r.looking, r.released, r.looked, r.looks = o, nil, begin, begin.Add(pause.Jitter(r.config.LookInterval, 0.2))
 	var v driver.View
 	var failure error
 	r.on(o, "looking",

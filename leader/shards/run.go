@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/internal/plan"
@@ -329,7 +329,7 @@ func (r *run) open() {
 func (r *run) opened(i int, s driver.Session, err error, self driver.Member, from boottime.Moment) {
 	delete(r.opening, i)
 	if err != nil {
-		r.opens = time.Now().Add(jitter(r.config.LookInterval))
+		r.opens = time.Now().Add(pause.Jitter(r.config.LookInterval, 0.2))
 		if r.ctx.Err() != nil {
 			return
 		}
@@ -386,9 +386,4 @@ func (r *run) first(doing string, err error) bool {
 	again := r.problems[doing] == err.Error()
 	r.problems[doing] = err.Error()
 	return !again
-}
-
-// jitter varies a time by a fifth, so that nodes do not look in step.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
@@ -28,11 +28,11 @@ var (
 	deniedByEtcd = []error{rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrInvalidAuthMgmt}
 )
 
-// busyRetry is about how long to wait before a cluster without a leader is worth another try.
+// busyRetry is how long to wait at most before a cluster without a leader is worth another try.
 const busyRetry = 500 * time.Millisecond
 
 func busy(cause error) error {
-	return &lease.BusyError{Retry: busyRetry/2 + rand.N(busyRetry/2), Cause: cause}
+	return &lease.BusyError{Retry: pause.AtMost(busyRetry), Cause: cause}
 }
 
 func anyOf(err error, all []error) bool {

@@ -81,7 +81,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 		}
 		lost = lost || !k.reads() && !wasNotSent(err)
 		err = cmp.Or(err, error(&unknownError{problem}))
-		if sending == limit || ctx.Err() != nil || left == 0 && !k.pause(ctx, problem, firstPause<<(sending/len(c.servers.all))) {
+		if sending == limit || ctx.Err() != nil || left == 0 && !k.pause(ctx, problem, pause.Backoff(sending/len(c.servers.all), firstPause, longestPause)) {
 			return sent, c.unanswered(k, lost, err)
 		}
 	}
@@ -105,7 +105,7 @@ func (k *call) pause(ctx context.Context, problem *wire.Problem, d time.Duration
 	if problem != nil && !k.until.IsZero() && k.wait() == 0 {
 		return false
 	}
-	return pause.For(ctx, wire.Jitter(d)) == nil
+	return pause.For(ctx, d) == nil
 }
 
 // readOf returns the function that converts a problem to the caller's error; nil if the problem
@@ -128,7 +128,11 @@ func isOfLease(p *wire.Problem) bool {
 	return false
 }
 
-const firstPause = 25 * time.Millisecond
+// The bounds of the pause after a round of servers.
+const (
+	firstPause   = 40 * time.Millisecond
+	longestPause = 10 * time.Second
+)
 
 // An unknownError wraps a problem that does not say what happened.
 type unknownError struct{ problem *wire.Problem }

@@ -141,7 +141,7 @@ func retryAfter(err error, attempt int) (time.Duration, bool) {
 	if errors.Is(err, lease.ErrInvalid) || errors.Is(err, ErrDenied) {
 		return 0, false
 	}
-	return wire.Jitter(min(wire.DefaultRetry<<min(attempt, 4), time.Second)), true // the server may be back then, and knows the key
+	return pause.Backoff(attempt, wire.DefaultRetry, time.Second), true // the server may be back then, and knows the key
 }
 
 // ReleaseOnce ends the heartbeat and the lease, even if ctx has ended, within the client's Timeout.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/lease/internal/wire"
+	"github.com/pglatch/pglatch/internal/pause"
 )
 
 // An outbox holds a server's messages to the others. Guarded by peers.mu.
@@ -49,7 +49,7 @@ func (p *peers) send(ctx context.Context, end context.CancelCauseFunc) {
 		some, resend = p.some, nil
 		if err := p.flush(ctx); err != nil {
 			p.logger.LogAttrs(ctx, slog.LevelDebug, "peers_not_told", slog.Any("error", err))
-			some, resend = nil, time.After(wire.Jitter(resendPause))
+			some, resend = nil, time.After(pause.Jitter(resendPause, 0.5))
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // Peers are the other servers of the store. All of them receive the same messages in the same
@@ -87,7 +86,7 @@ func (p *peers) run(ctx context.Context) {
 		if failures == 0 {
 			p.logger.LogAttrs(ctx, slog.LevelInfo, "peers_not_heard", slog.Any("error", err))
 		}
-		if pause.For(ctx, wire.Jitter(min(time.Second<<min(failures, 3), listenPause))) != nil {
+		if pause.For(ctx, pause.Backoff(failures, time.Second, listenPause)) != nil {
 			return
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/wire"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // A queue makes requests wait for locks, first come, first served. Per lock, only the first waiter
@@ -134,7 +135,7 @@ func (q *queue) ask(lq *lockQueue, w *waiter) outcome {
 }
 
 func errTooMany() error {
-	return &lease.BusyError{Retry: wire.Jitter(time.Second), Cause: errors.New("too many requests wait")}
+	return &lease.BusyError{Retry: pause.AtMost(time.Second), Cause: errors.New("too many requests wait")}
 }
 
 var errWaited = errors.New("the time to wait is over")
@@ -220,7 +221,7 @@ func (q *queue) await(lq *lockQueue, w *waiter) (*outcome, error) {
 		}
 		sleep := remaining
 		if q.poll > 0 {
-			sleep = min(sleep, wire.Jitter(q.poll))
+			sleep = min(sleep, pause.Jitter(q.poll, 0.5))
 		}
 		timer := time.NewTimer(sleep)
 		var err error
@@ -382,7 +383,7 @@ func (q *queue) giveUp(lq *lockQueue, w *waiter) error {
 	}
 	select {
 	case <-q.closing:
-		return &lease.BusyError{Retry: wire.Jitter(time.Second), Cause: errClosing}
+		return &lease.BusyError{Retry: pause.AtMost(time.Second), Cause: errClosing}
 	default:
 	}
 	if gone(w.ctx) {
@@ -392,5 +393,5 @@ func (q *queue) giveUp(lq *lockQueue, w *waiter) error {
 	if lq.confirmed.Mono.Before(w.joined.Mono) || remaining <= 0 {
 		return errNotSaid
 	}
-	return &lease.HeldError{Name: w.request.Name, Holder: lq.holder, Remaining: remaining, Retry: min(wire.Jitter(remaining), wire.Jitter(time.Second))}
+	return &lease.HeldError{Name: w.request.Name, Holder: lq.holder, Remaining: remaining, Retry: rules.Retry(remaining)}
 }

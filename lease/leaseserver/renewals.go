@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
@@ -137,7 +138,7 @@ func (m *meter) renewAll(ctx context.Context, all []lease.RenewRequest, panicked
 // renewOne does one of many renewals, within the time that is left for all.
 func (m *meter) renewOne(ctx context.Context, r lease.RenewRequest, panicked func(context.Context, any) error) (result lease.RenewResult) {
 	if ctx.Err() != nil {
-		return lease.RenewResult{Err: &lease.BusyError{Retry: wire.Jitter(wire.DefaultRetry), Cause: errNotReached}}
+		return lease.RenewResult{Err: &lease.BusyError{Retry: pause.AtMost(wire.DefaultRetry), Cause: errNotReached}}
 	}
 	defer func() {
 		if v := recover(); v != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 	"github.com/pglatch/pglatch/lease/shared"
@@ -136,7 +137,7 @@ func (s shareStore) Watch(ctx context.Context, lock string) (await func(d time.D
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-q.closing:
-			return &lease.BusyError{Retry: wire.Jitter(time.Second), Cause: errClosing}
+			return &lease.BusyError{Retry: pause.AtMost(time.Second), Cause: errClosing}
 		}
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // Watches are the locks that requests watch for changes. Changes by this server, and messages of
@@ -95,7 +95,7 @@ func (w *watches) after(ctx context.Context, name string, index uint64, wait tim
 func (w *watches) await(ctx context.Context, lock *watch, changed <-chan struct{}, end <-chan time.Time) (over bool, err error) {
 	var poll <-chan time.Time
 	if w.queue.poll > 0 {
-		timer := time.NewTimer(wire.Jitter(w.queue.poll))
+		timer := time.NewTimer(pause.Jitter(w.queue.poll, 0.5))
 		defer timer.Stop()
 		poll = timer.C
 	}
@@ -115,7 +115,7 @@ func (w *watches) await(ctx context.Context, lock *watch, changed <-chan struct{
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	case <-w.queue.closing:
-		return false, &lease.BusyError{Retry: wire.Jitter(time.Second), Cause: errClosing}
+		return false, &lease.BusyError{Retry: pause.AtMost(time.Second), Cause: errClosing}
 	}
 	return false, nil
 }

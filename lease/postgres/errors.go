@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	sessions "github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/lease"
@@ -28,11 +28,11 @@ var (
 	errUnstoredExpiry = errors.New("that the lease has expired is not stored yet")
 )
 
-// busyRetry is about how long to wait before a busy store is worth another try.
+// busyRetry is how long to wait at most before a busy store is worth another try.
 const busyRetry = 100 * time.Millisecond
 
 func busyError(cause error) error {
-	return &lease.BusyError{Retry: busyRetry/2 + rand.N(busyRetry/2), Cause: cause}
+	return &lease.BusyError{Retry: pause.AtMost(busyRetry), Cause: cause}
 }
 
 // closedPool is the error text of a closed pool. Its error value is in an internal package.

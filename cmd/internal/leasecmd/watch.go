@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/pglatch/pglatch/cmd/internal/lockserver"
@@ -57,12 +56,11 @@ func (w *watching) next(ctx context.Context, version *uint64, until time.Time) (
 		again := shortestPoll - time.Since(begun)
 		switch {
 		case err != nil:
-			again = min(100*time.Millisecond<<min(w.failed, 4), time.Second)
+			again = pause.Backoff(w.failed, 100*time.Millisecond, time.Second)
 			if !until.IsZero() && time.Until(until) < again {
 				return r, err
 			}
 			w.fail(err)
-			again = again/2 + rand.N(again/2)
 		case !until.IsZero():
 			again = min(again, time.Until(until))
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -22,13 +23,11 @@ func tellWait(ctx context.Context, app *program.App, key namespace.Key) (stop fu
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	telling.Go(func() {
-		select {
-		case <-time.After(tellAfter):
-			names := holders(ctx, app, key)
-			if ctx.Err() == nil {
-				app.Logger().Info("waiting for the lock", slog.String("key", key.String()), slog.String("held_by", names))
-			}
-		case <-ctx.Done():
+		if pause.For(ctx, tellAfter) != nil {
+			return
+		}
+		if names := holders(ctx, app, key); ctx.Err() == nil {
+			app.Logger().Info("waiting for the lock", slog.String("key", key.String()), slog.String("held_by", names))
 		}
 	})
 	return func() {

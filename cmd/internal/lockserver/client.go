@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -98,14 +97,14 @@ func Reach(ctx context.Context, app *program.App, client *leasehttp.Client, name
 		if err == nil || errors.Is(err, lease.ErrNotFound) {
 			return nil
 		}
-		wait := min(100*time.Millisecond<<min(attempt, 4), time.Second)
+		wait := pause.Backoff(attempt, 100*time.Millisecond, time.Second)
 		if errors.Is(err, leasehttp.ErrDenied) || errors.Is(err, lease.ErrInvalid) || ctx.Err() != nil || time.Until(until) < wait {
 			return err
 		}
 		if attempt == 0 {
 			app.Logger().Warn("the lock server cannot be used: trying again", slog.Duration("for", time.Until(until).Round(time.Second)), slog.Any("error", err))
 		}
-		_ = pause.For(ctx, wait/2+rand.N(wait/2)) // the next attempt reports that ctx ended
+		_ = pause.For(ctx, wait) // the next attempt reports that ctx ended
 	}
 }
 

@@ -1,9 +1,8 @@
 package wire
 
 import (
-	"time"
-
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // DelayHolder is the holder of the lease that keeps a lock from everybody for the LockDelay of a
@@ -31,7 +30,7 @@ func ForceReleasable(r lease.Record) error {
 	case r.State == lease.Expired:
 		return &lease.ExpiredError{Name: r.Name, At: r.ExpiresAt}
 	case r.Holder == DelayHolder:
-		return &lease.HeldError{Name: r.Name, Holder: r.Holder, Remaining: r.Remaining, Retry: min(Jitter(r.Remaining), Jitter(time.Second))}
+		return &lease.HeldError{Name: r.Name, Holder: r.Holder, Remaining: r.Remaining, Retry: rules.Retry(r.Remaining)}
 	}
 	return nil
 }

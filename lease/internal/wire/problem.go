@@ -3,9 +3,9 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/problem"
 	"github.com/pglatch/pglatch/lease"
 )
@@ -81,7 +81,7 @@ func ProblemOf(err error) Problem {
 		p.Detail = "Nothing was done. The server's log says what its store lacks."
 	}
 	if p.RecommendedRetryMS == 0 && (p.Type == TypeHeld || p.Status == 429 || p.Status == 503) {
-		p.RecommendedRetryMS = CeilMS(Jitter(DefaultRetry))
+		p.RecommendedRetryMS = CeilMS(pause.AtMost(DefaultRetry))
 	}
 	return p
 }
@@ -99,9 +99,6 @@ func mismatch(e *lease.StaleError) []string {
 	return fields
 }
 
-// Jitter spreads d over half to one and a half of it.
-func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(max(d, 1)) }
-
-// DefaultRetry is about how long a client should wait before it asks again, if nothing else is
+// DefaultRetry is how long a client should wait at most before it asks again, if nothing else is
 // known.
 const DefaultRetry = 100 * time.Millisecond

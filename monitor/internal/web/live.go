@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/pause"
 )
 
 // writeTimeout is the limit for sending one event to a client.
@@ -65,12 +67,8 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		if err := control.Flush(); err != nil {
 			return
 		}
-		if err != nil {
-			select {
-			case <-r.Context().Done():
-				return
-			case <-time.After(time.Second):
-			}
+		if err != nil && pause.For(r.Context(), time.Second) != nil {
+			return
 		}
 	}
 }
