@@ -4,9 +4,9 @@ import (
 	"context"
 	"iter"
 	"strings"
-	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/rules"
@@ -86,21 +86,17 @@ func (s *Store) records(ctx context.Context, after, prefix string, size int) ([]
 		}
 	}
 	all = all[:min(len(all), size)]
-	records, errs := make([]lease.Record, len(all)), make([]error, len(all))
-	var wg sync.WaitGroup
-	places := make(chan struct{}, asking)
+	records := make([]lease.Record, len(all))
+	var reading errgroup.Group
+	reading.SetLimit(asking)
 	for i, n := range all {
-		places <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-places }()
-			records[i], errs[i] = s.record(ctx, n.view)
+		reading.Go(func() (err error) {
+			records[i], err = s.record(ctx, n.view)
+			return err
 		})
 	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
+	if err := reading.Wait(); err != nil {
+		return nil, err
 	}
 	return records, nil
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pglatch/pglatch/lease"
 )
@@ -25,19 +26,16 @@ func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease
 		return nil, errClosed
 	}
 	results := make([]lease.RenewResult, len(all))
-	names := byName(all)
 	var silent atomic.Bool
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(renewing, len(names)) {
-		wg.Go(func() {
-			for n := next.Add(1) - 1; n < int64(len(names)); n = next.Add(1) - 1 {
-				s.renewName(ctx, all, results, names[n], &silent)
-			}
+	var names errgroup.Group
+	names.SetLimit(renewing)
+	for _, requests := range byName(all) {
+		names.Go(func() error {
+			s.renewName(ctx, all, results, requests, &silent)
+			return nil
 		})
 	}
-	wg.Wait()
-	return results, nil
+	return results, names.Wait()
 }
 
 // byName groups requests by name, as indexes.

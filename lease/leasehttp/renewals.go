@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
@@ -85,20 +86,15 @@ func (c *Client) renewSingly(ctx context.Context, all []lease.RenewRequest, p pa
 
 // each calls f for every element, some at a time, and returns when all calls are done.
 func each[T any](all []T, f func(T)) {
-	next := make(chan T)
-	var wg sync.WaitGroup
-	for range min(sendingsAtOnce, len(all)) {
-		wg.Go(func() {
-			for one := range next {
-				f(one)
-			}
+	var calls errgroup.Group
+	calls.SetLimit(sendingsAtOnce)
+	for _, one := range all {
+		calls.Go(func() error {
+			f(one)
+			return nil
 		})
 	}
-	for _, one := range all {
-		next <- one
-	}
-	close(next)
-	wg.Wait()
+	_ = calls.Wait() // no call returns an error
 }
 
 // A parcel is a group of renewals that go out together.

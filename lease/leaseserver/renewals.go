@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
@@ -118,21 +118,15 @@ func (m *meter) renewAll(ctx context.Context, all []lease.RenewRequest, panicked
 	ctx, cancel := m.bound(ctx)
 	defer cancel()
 	results := make([]lease.RenewResult, len(all))
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(renewAtOnce, len(all)) {
-		wg.Go(func() {
-			for i := range next {
-				results[i] = m.renewOne(ctx, all[i], panicked)
-			}
+	var renewing errgroup.Group
+	renewing.SetLimit(renewAtOnce)
+	for i, r := range all {
+		renewing.Go(func() error {
+			results[i] = m.renewOne(ctx, r, panicked)
+			return nil
 		})
 	}
-	for i := range all {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	return results, nil
+	return results, renewing.Wait()
 }
 
 // renewOne does one of many renewals, within the time that is left for all.
