@@ -20,6 +20,17 @@ var (
 	ErrClosed   = errors.New("store is closed")    // by this program
 )
 
+// NothingDone reports whether err matches one of the conditions.
+func NothingDone(err error) bool {
+	return errors.Is(err, ErrHeld) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrBusy) || errors.Is(err, ErrNotReady) || errors.Is(err, ErrClosed) || IsOver(err)
+}
+
+// IsOver reports whether err proves that the lease of a claim has ended: it matches ErrStale,
+// ErrExpired or ErrNotFound.
+func IsOver(err error) bool {
+	return errors.Is(err, ErrStale) || errors.Is(err, ErrExpired) || errors.Is(err, ErrNotFound)
+}
+
 // A HeldError says which holder has the lease.
 type HeldError struct {
 	Name      string

@@ -71,7 +71,7 @@ func (b *Backend) take(got answer) error {
 	case got.err == nil:
 		b.held, b.asked = &got.lease.Claim, nil
 		return nil
-	case errors.Is(got.err, lease.ErrHeld), !a.lost && nothingDone(got.err):
+	case errors.Is(got.err, lease.ErrHeld), !a.lost && lease.NothingDone(got.err):
 		b.asked = nil
 	default:
 		a.lost = true
@@ -106,7 +106,7 @@ func (b *Backend) settle(ctx context.Context) error {
 	if b.held == nil {
 		return nil
 	}
-	if err := b.store.Release(ctx, *b.held); err != nil && !over(err) {
+	if err := b.store.Release(ctx, *b.held); err != nil && !lease.IsOver(err) {
 		return fmt.Errorf("leader: releasing the lease of %s: %w", b.config.Name, err)
 	}
 	b.held, b.leads = nil, false

@@ -107,7 +107,7 @@ func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error 
 func (b *Backend) prolong(ctx context.Context) error {
 	l, err := b.store.Renew(ctx, lease.RenewRequest{Claim: *b.held, TTL: wholeMilliseconds(b.ttl)})
 	switch {
-	case over(err):
+	case lease.IsOver(err):
 		b.held, b.leads = nil, false
 		return fmt.Errorf("%w: %w", driver.ErrLost, err)
 	case err != nil:

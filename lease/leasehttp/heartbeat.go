@@ -212,7 +212,7 @@ func (h *heartbeat) judge(err error, _ boottime.Moment) (renew.Event, error) {
 	switch {
 	case err == nil:
 		return renew.Kept, nil
-	case errors.Is(err, renew.ErrExpired), errors.Is(err, lease.ErrStale), errors.Is(err, lease.ErrExpired), errors.Is(err, lease.ErrNotFound):
+	case errors.Is(err, renew.ErrExpired), lease.IsOver(err):
 		return renew.Gone, err
 	}
 	h.report(err)

@@ -91,7 +91,7 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 		switch {
 		case errors.Is(err, lease.ErrHeld):
 			unknown = nil // the store knows the key, and has no lease of it
-		case !isRefusal(err):
+		case !lease.NothingDone(err):
 			unknown = err
 		case unknown != nil:
 			err = fmt.Errorf("%v; before that: %w", err, unknown) //nolint:errorlint // nothing was done is not what the caller may read
@@ -122,11 +122,6 @@ func (c *Client) acquireAny(ctx context.Context, r lease.AcquireRequest, options
 	l := newLease(r, s.Lease, s.Asked, c.config.Margin)
 	l.share = s
 	return l, err
-}
-
-// isRefusal reports whether err says that nothing was done.
-func isRefusal(err error) bool {
-	return errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrBusy) || errors.Is(err, lease.ErrNotReady) // which ErrDenied matches too
 }
 
 // retryAfter returns how long to wait after err before the next attempt, and whether an attempt can

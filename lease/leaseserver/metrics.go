@@ -151,15 +151,7 @@ func (m *metrics) share(slot int) {
 
 // isAnswer reports whether a store that works can return err.
 func isAnswer(err error) bool {
-	if err == nil {
-		return true
-	}
-	for _, refusal := range [...]error{lease.ErrHeld, lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid} {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	return false
+	return err == nil || lease.IsOver(err) || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrInvalid)
 }
 
 // ofProcess returns the collectors of the process and of Go's runtime.

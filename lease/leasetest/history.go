@@ -134,7 +134,7 @@ func (h *History) record(c call, began, now, until time.Duration, l lease.Lease,
 		return // nothing was done
 	case errors.Is(err, lease.ErrHeld):
 		h.counted.Refused++
-	case errors.Is(err, lease.ErrStale), errors.Is(err, lease.ErrExpired), errors.Is(err, lease.ErrNotFound):
+	case lease.IsOver(err):
 		h.counted.Ended++
 		h.refusedLocked(c, now, err)
 	default:

@@ -29,7 +29,7 @@ func (q *request) vouch(s Share) (Share, error) {
 	asked := lease.Now()
 	l, err := q.config.Store.Renew(ctx, lease.RenewRequest{Claim: s.Claim, TTL: q.TTL, Metadata: fenced(s.Metadata, s.Fence)})
 	switch {
-	case isLost(err):
+	case lease.IsOver(err):
 		return Share{}, fmt.Errorf("%w: %w", errSlotLost, err)
 	case err == nil:
 		s.Lease, s.Asked = l, asked

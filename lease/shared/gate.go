@@ -188,7 +188,7 @@ func (g *gate) close() {
 func (g *gate) prolong(ttl time.Duration) (lease.Lease, error) {
 	now := time.Now()
 	l, err := g.config.Store.Renew(g.ctx, lease.RenewRequest{Claim: g.lease.Claim, TTL: ttl})
-	if isLost(err) {
+	if lease.IsOver(err) {
 		return l, fmt.Errorf("%w: %w", errGateLost, err)
 	}
 	if err == nil {
@@ -212,7 +212,7 @@ func (g *gate) takeWhole() (lease.Lease, error) {
 		return l, nil
 	case released == nil: // it is free
 		return l, fmt.Errorf("%w: %w", errGateLost, acquired)
-	case isLost(released), acquired == nil: // others may have had it since, or another sending of the request has the lock
+	case lease.IsOver(released), acquired == nil: // others may have had it since, or another sending of the request has the lock
 		return l, fmt.Errorf("%w: %w", errGateLost, released)
 	}
 	return l, released
@@ -222,7 +222,7 @@ func (g *gate) takeWhole() (lease.Lease, error) {
 // then.
 func (g *gate) leave() error {
 	err := g.release(g.lease.Claim)
-	if isLost(err) {
+	if lease.IsOver(err) {
 		err = fmt.Errorf("%w: %w", errGateLost, err)
 	}
 	return err
@@ -234,13 +234,8 @@ func (q *request) release(c lease.Claim) error {
 	defer cancel()
 	for {
 		err := q.config.Store.Release(ctx, c) // a repeated release is no error
-		if err == nil || isLost(err) || errors.Is(err, lease.ErrClosed) || errors.Is(err, lease.ErrInvalid) || pause.For(ctx, lease.MinTTL) != nil {
+		if err == nil || lease.IsOver(err) || errors.Is(err, lease.ErrClosed) || errors.Is(err, lease.ErrInvalid) || pause.For(ctx, lease.MinTTL) != nil {
 			return err
 		}
 	}
-}
-
-// isLost reports whether an error says that a lease has ended.
-func isLost(err error) bool {
-	return errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrNotFound)
 }

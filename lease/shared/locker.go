@@ -108,10 +108,8 @@ func (l *Locker) Acquire(ctx context.Context, r Request, wait time.Duration) (Sh
 // unknown converts the error of a request that may have got a slot, so that it matches none of the
 // errors that say that nothing was done.
 func (q *request) unknown(err error) error {
-	for _, nothing := range []error{lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid, lease.ErrBusy, lease.ErrNotReady, lease.ErrClosed} {
-		if errors.Is(err, nothing) {
-			err = errors.New(err.Error())
-		}
+	if lease.NothingDone(err) {
+		err = errors.New(err.Error())
 	}
 	return fmt.Errorf("shared: acquire %s: outcome unknown: %w", q.Name, err)
 }

@@ -133,11 +133,8 @@ func leaseResult(err error) string {
 		return "busy"
 	case errors.Is(err, context.Canceled):
 		return "gone"
-	}
-	for _, refusal := range []error{lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid} {
-		if errors.Is(err, refusal) {
-			return string(refused)
-		}
+	case lease.IsOver(err), errors.Is(err, lease.ErrInvalid):
+		return string(refused)
 	}
 	return string(unavailable)
 }

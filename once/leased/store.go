@@ -101,7 +101,7 @@ func (s *Store) running(ctx context.Context, r once.Request) error {
 // Renew implements once.Store.
 func (s *Store) Renew(ctx context.Context, c once.Claim, ttl time.Duration) (time.Duration, error) {
 	l, err := s.leases.Renew(ctx, lease.RenewRequest{Claim: claim(c), TTL: ttl})
-	if errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrNotFound) {
+	if lease.IsOver(err) {
 		return 0, &once.LostError{Job: c.Job, Tick: c.Tick, Cause: err}
 	}
 	return l.Remaining, failed(err)
