@@ -32,12 +32,13 @@ func (l *Lock) acquire(ctx context.Context, record resourcelock.LeaderElectionRe
 		Metadata: map[string]string{metadataKey: string(text)},
 	})
 	if err != nil {
-		if known(err) {
+		l.unsure = !errors.Is(err, lease.ErrHeld) && (l.unsure || !lease.NothingDone(err))
+		if !l.unsure {
 			l.asked = ""
 		}
 		return err
 	}
-	l.asked, l.held, l.seen = "", &got.Claim, nil
+	l.asked, l.unsure, l.held, l.seen = "", false, &got.Claim, nil
 	l.token.Store(got.Token)
 	if got.Remaining < ttl(record) { // an earlier try got it
 		return l.renew(ctx, record)
@@ -47,7 +48,7 @@ func (l *Lock) acquire(ctx context.Context, record resourcelock.LeaderElectionRe
 
 func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	_, err := l.store.Renew(ctx, lease.RenewRequest{Claim: *l.held, TTL: ttl(record)})
-	if over(err) {
+	if lease.IsOver(err) {
 		l.over()
 	}
 	return err
@@ -58,7 +59,7 @@ func (l *Lock) release(ctx context.Context) error {
 		return &lease.StaleError{Name: l.config.Name, ID: true, Token: true}
 	}
 	err := l.store.Release(ctx, *l.held)
-	if err == nil || over(err) {
+	if err == nil || lease.IsOver(err) {
 		l.forget()
 	}
 	return err
@@ -73,21 +74,6 @@ func (l *Lock) over() {
 func (l *Lock) forget() {
 	l.held = nil
 	l.token.Store(0)
-}
-
-// over reports whether a claim is no longer the current one.
-func over(err error) bool {
-	return errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrNotFound)
-}
-
-// known reports whether a failed acquisition has certainly acquired nothing.
-func known(err error) bool {
-	for _, condition := range []error{lease.ErrHeld, lease.ErrInvalid, lease.ErrBusy, lease.ErrNotReady, lease.ErrClosed} {
-		if errors.Is(err, condition) {
-			return true
-		}
-	}
-	return false
 }
 
 func ttl(record resourcelock.LeaderElectionRecord) time.Duration {

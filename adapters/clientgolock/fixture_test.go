@@ -27,11 +27,15 @@ type line struct {
 	leased.Store
 	cut  atomic.Bool
 	deaf atomic.Bool // acquisitions arrive, their answers do not
+	busy atomic.Bool // acquisitions are refused
 }
 
 func (l *line) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
 	if l.cut.Load() {
 		return lease.Lease{}, errUnreachable
+	}
+	if l.busy.Load() {
+		return lease.Lease{}, &lease.BusyError{Cause: errUnreachable}
 	}
 	got, err := l.Store.Acquire(ctx, r)
 	if l.deaf.Load() {

@@ -44,6 +44,7 @@ type Lock struct {
 	token   atomic.Uint64 // of held
 	seen    *lease.Record // what the last Get returned; nil = nothing
 	asked   string        // idempotency key of an acquisition whose outcome is unknown; "" = none
+	unsure  bool          // an earlier sending of it may have got the lease
 	leading bool          // from "became leader" to "stopped leading"
 	lost    bool          // the lease ended while leading
 }
@@ -145,7 +146,7 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	switch {
 	case err == nil || errors.Is(err, ErrLost):
 		return err
-	case record.HolderIdentity != "" && (over(err) || errors.Is(err, lease.ErrHeld)):
+	case record.HolderIdentity != "" && (lease.IsOver(err) || errors.Is(err, lease.ErrHeld)):
 		return apierrors.NewConflict(resource, l.config.Name, err)
 	}
 	return fmt.Errorf("clientgolock: %w", err)

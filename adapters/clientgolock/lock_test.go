@@ -124,6 +124,20 @@ func TestALeaseOfAnotherProcessWithTheSameIdentityIsNotTheCandidates(t *testing.
 	assert.True(t, apierrors.IsConflict(again.Update(t.Context(), recordOf("one", 0))))
 }
 
+func TestABusyStoreDoesNotMakeTheCandidateForgetAnEarlierRequest(t *testing.T) {
+	t.Parallel()
+	ctx, deaf := t.Context(), &line{Store: leasetest.NewStore()}
+	one := newLock(t, deaf, "one")
+	deaf.deaf.Store(true)
+	require.ErrorIs(t, one.Create(ctx, recordOf("one", 0)), errUnreachable)
+	deaf.deaf.Store(false)
+	deaf.busy.Store(true)
+	require.ErrorIs(t, one.Create(ctx, recordOf("one", 0)), lease.ErrBusy)
+	deaf.busy.Store(false)
+	require.NoError(t, one.Create(ctx, recordOf("one", 0)), "the lease is the candidate's")
+	assert.Equal(t, uint64(1), one.Token())
+}
+
 func TestNewRefusesWhatTheStoreWould(t *testing.T) {
 	t.Parallel()
 	for _, c := range []clientgolock.Config{{}, {Name: "a\x00"}, {Name: "a", Identity: "\n"}} {
