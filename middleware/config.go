@@ -74,12 +74,23 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// New returns a middleware for net/http. If the Config is not valid, it returns an error that names
-// the field. The middleware panics if it wraps an http.TimeoutHandler, which must stand outside:
-// see the package documentation.
+// A ConfigError names a field of a Config, its value and the remedy.
+type ConfigError struct {
+	Field  string
+	Value  any
+	Remedy string
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("middleware: %s is %v: %s", e.Field, e.Value, e.Remedy)
+}
+
+// New returns a middleware for net/http. If the Config is not valid, it returns a *ConfigError. The
+// middleware panics if it wraps an http.TimeoutHandler, which must stand outside: see the package
+// documentation.
 func New(c Config) (func(http.Handler) http.Handler, error) {
 	if c.Key == nil {
-		return nil, fmt.Errorf("middleware: Key is nil: set it, to PathValue for a path like /agents/{id}")
+		return nil, &ConfigError{"Key", "nil", "set it, to PathValue for a path like /agents/{id}"}
 	}
 	g, err := NewGate(c)
 	if err != nil {
@@ -108,13 +119,13 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	switch {
 	case c.Locker == nil:
-		return c, fmt.Errorf("middleware: Locker is nil: set it to the result of advisory.Open")
+		return c, &ConfigError{"Locker", "nil", "set it to the result of advisory.Open"}
 	case c.Wait < 0:
-		return c, fmt.Errorf("middleware: Wait is %v: use a positive duration, 0 for the Locker's Wait, or advisory.NoTimeout", c.Wait)
+		return c, &ConfigError{"Wait", c.Wait, "use a positive duration, 0 for the Locker's Wait, or advisory.NoTimeout"}
 	case !failure(c.BusyStatus):
-		return c, fmt.Errorf("middleware: BusyStatus is %d: use 400 to 599, or 0 for 423", c.BusyStatus)
+		return c, &ConfigError{"BusyStatus", c.BusyStatus, "use 400 to 599, or 0 for 423"}
 	case c.RetryAfter < 0:
-		return c, fmt.Errorf("middleware: RetryAfter is %v: use a positive duration, or 0 for 1s", c.RetryAfter)
+		return c, &ConfigError{"RetryAfter", c.RetryAfter, "use a positive duration, or 0 for 1s"}
 	}
 	return c, nil
 }

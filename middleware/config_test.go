@@ -30,6 +30,9 @@ func TestABadConfigIsRefusedByName(t *testing.T) {
 		spoil(&c)
 		_, err := middleware.New(c)
 		require.ErrorContains(t, err, "middleware: "+field+" is ")
+		var wrong *middleware.ConfigError
+		require.ErrorAs(t, err, &wrong)
+		assert.Equal(t, field, wrong.Field)
 		assert.PanicsWithError(t, err.Error(), func() { middleware.Must(c) })
 
 		ec := echoConfig(c)

@@ -22,7 +22,7 @@ type Gate struct {
 }
 
 // NewGate returns the gate of a Config, whose Key may be nil. If the Config is not valid, it
-// returns an error that names the field.
+// returns a *ConfigError.
 func NewGate(c Config) (*Gate, error) {
 	c, err := c.withDefaults()
 	if err != nil {

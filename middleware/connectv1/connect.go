@@ -18,10 +18,13 @@ import (
 type KeyFunc func(ctx context.Context, spec connect.Spec, header http.Header, msg any) (namespace.Key, error)
 
 // New returns an Interceptor for handlers. It ignores Config's Key, ReadAhead, LockSafeMethods and
-// ErrorHandler, which are for HTTP. If the Config is not valid, New returns an error that names the
-// field; do not use the Interceptor then.
+// ErrorHandler, which are for HTTP. If the Config is not valid, New returns a
+// *middleware.ConfigError; do not use the Interceptor then.
 func New(c middleware.Config, key KeyFunc) (connect.Interceptor, error) {
 	g, err := middleware.NewGate(c)
+	if err == nil && key == nil {
+		err = &middleware.ConfigError{Field: "key", Value: "nil", Remedy: "pass the function that finds the entity of a call"}
+	}
 	return interceptor(func(ctx context.Context, spec connect.Spec, header http.Header, msg any, next func(context.Context) error) error {
 		k, err := key(ctx, spec, header, msg)
 		return refusal(g.Do(ctx, k, err, next))

@@ -1,7 +1,6 @@
 package echov4
 
 import (
-	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -76,12 +75,12 @@ func Param(ns namespace.Namespace, name string) func(echo.Context) (namespace.Ke
 	}
 }
 
-// ToMiddleware returns the middleware. If the config is not valid, it returns an error that names
-// the field. The middleware writes refusals instead of returning them: Echo's HTTPErrorHandler sees
-// only the errors of the handler.
+// ToMiddleware returns the middleware. If the config is not valid, it returns a
+// *middleware.ConfigError. The middleware writes refusals instead of returning them: Echo's
+// HTTPErrorHandler sees only the errors of the handler.
 func (c LockConfig) ToMiddleware() (echo.MiddlewareFunc, error) {
 	if c.Key == nil {
-		return nil, errors.New("middleware: Key is nil: set it, to Param for a path like /agents/:id")
+		return nil, &middleware.ConfigError{Field: "Key", Value: "nil", Remedy: "set it, to Param for a path like /agents/:id"}
 	}
 	if c.Skipper == nil {
 		c.Skipper = echomw.DefaultSkipper

@@ -18,7 +18,7 @@ func Lock(locker *advisory.Locker, ns namespace.Namespace) echo.MiddlewareFunc {
 }
 
 // New returns an Echo middleware. Config.Key receives a request whose path values are Echo's path
-// parameters, without escapes. If the Config is not valid, New returns an error that names the field.
+// parameters, without escapes. If the Config is not valid, New returns a *middleware.ConfigError.
 // The middleware writes refusals instead of returning them: Echo's HTTPErrorHandler sees only the
 // errors of the handler.
 func New(c middleware.Config) (echo.MiddlewareFunc, error) {

@@ -38,12 +38,15 @@ func Param(ns namespace.Namespace, name string) func(fiber.Ctx) (namespace.Key, 
 
 // New returns a Fiber handler that runs the handlers after it under the lock on the key that key
 // finds; see middleware.KeyFunc for its errors. It ignores Config's Key, ReadAhead and
-// ErrorHandler, which are for net/http. If the Config is not valid, New returns an error that names
-// the field.
+// ErrorHandler, which are for net/http. If the Config is not valid, New returns a
+// *middleware.ConfigError.
 func New(c middleware.Config, key func(fiber.Ctx) (namespace.Key, error)) (fiber.Handler, error) {
 	g, err := middleware.NewGate(c)
 	if err != nil {
 		return nil, err
+	}
+	if key == nil {
+		return nil, &middleware.ConfigError{Field: "key", Value: "nil", Remedy: "pass a function, such as Param makes"}
 	}
 	return func(c fiber.Ctx) error {
 		if g.Passes(c.Method()) {

@@ -85,6 +85,8 @@ func TestABadConfigIsRefused(t *testing.T) {
 	assert.Panics(t, func() { fiberv3.Lock(nil, agents) })
 	_, err := fiberv3.New(middleware.Config{}, fiberv3.Param(agents, "id"))
 	assert.ErrorContains(t, err, "Locker is nil")
+	_, err = fiberv3.New(middleware.Config{Locker: new(advisory.Locker)}, nil)
+	assert.ErrorContains(t, err, "key is nil")
 }
 
 func TestHandlersErrorsGoToFiber(t *testing.T) {

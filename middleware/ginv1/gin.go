@@ -17,8 +17,8 @@ func Lock(locker *advisory.Locker, ns namespace.Namespace) gin.HandlerFunc {
 }
 
 // New returns a Gin handler that runs the handlers after it under the lock. Config.Key receives a
-// request whose path values are Gin's parameters. If the Config is not valid, New returns an error
-// that names the field.
+// request whose path values are Gin's parameters. If the Config is not valid, New returns a
+// *middleware.ConfigError.
 func New(c middleware.Config) (gin.HandlerFunc, error) {
 	lock, err := middleware.New(c)
 	if err != nil {

@@ -26,11 +26,14 @@ type Interceptor struct {
 }
 
 // New returns an Interceptor. It ignores Config's Key, ReadAhead, LockSafeMethods and ErrorHandler,
-// which are for HTTP. If the Config is not valid, New returns an error that names the field.
+// which are for HTTP. If the Config is not valid, New returns a *middleware.ConfigError.
 func New(c middleware.Config, key KeyFunc) (*Interceptor, error) {
 	g, err := middleware.NewGate(c)
 	if err != nil {
 		return nil, err
+	}
+	if key == nil {
+		return nil, &middleware.ConfigError{Field: "key", Value: "nil", Remedy: "pass the function that finds the entity of a call"}
 	}
 	return &Interceptor{g, key}, nil
 }

@@ -155,6 +155,8 @@ func TestABadConfigIsRefused(t *testing.T) {
 	t.Parallel()
 	_, err := grpcv1.New(middleware.Config{}, nil)
 	assert.ErrorContains(t, err, "Locker is nil")
+	_, err = grpcv1.New(middleware.Config{Locker: new(advisory.Locker)}, nil)
+	assert.ErrorContains(t, err, "key is nil")
 }
 
 func ExampleNew() {
