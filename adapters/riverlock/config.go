@@ -41,13 +41,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// A ConfigError names a parameter of New or a field of its Config, and the remedy.
-type ConfigError struct{ Field, Remedy string }
-
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("riverlock: bad %s: %s", e.Field, e.Remedy)
-}
-
 // Args makes a Config.Key for jobs with one kind of arguments: other kinds need no lock.
 func Args[T interface{ Kind() string }](key func(args T) namespace.Key) func(*rivertype.JobRow) (namespace.Key, error) {
 	var kind T

@@ -122,13 +122,14 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 	locker, db := openLocker(t, dsn), pool(t, dsn)
 	key := riverlock.Args(keyOfAgent)
 	for field, try := range map[string]func() error{
-		"locker":                        func() error { _, err := riverlock.New(nil, db, riverlock.Config{Key: key}); return err },
-		"db":                            func() error { _, err := riverlock.New(locker, nil, riverlock.Config{Key: key}); return err },
-		"Config.Key":                    func() error { _, err := riverlock.New(locker, db, riverlock.Config{}); return err },
-		"Config.Snooze or Config.Watch": func() error { _, err := riverlock.New(locker, db, riverlock.Config{Key: key, Watch: -1}); return err },
+		"locker":        func() error { _, err := riverlock.New(nil, db, riverlock.Config{Key: key}); return err },
+		"db":            func() error { _, err := riverlock.New(locker, nil, riverlock.Config{Key: key}); return err },
+		"Config.Key":    func() error { _, err := riverlock.New(locker, db, riverlock.Config{}); return err },
+		"Config.Snooze": func() error { _, err := riverlock.New(locker, db, riverlock.Config{Key: key, Snooze: -1}); return err },
+		"Config.Watch":  func() error { _, err := riverlock.New(locker, db, riverlock.Config{Key: key, Watch: -1}); return err },
 	} {
 		err := try()
-		var bad *riverlock.ConfigError
+		var bad *advisory.ConfigError
 		if assert.True(t, errors.As(err, &bad), field) {
 			assert.Equal(t, field, bad.Field)
 		}

@@ -38,18 +38,20 @@ type Middleware struct {
 var _ rivertype.WorkerMiddleware = (*Middleware)(nil)
 
 // New returns a Middleware that takes its locks from locker. db is the database of the River
-// client, usually its pool. A failure is a *ConfigError, and leaves nothing to close. Otherwise the
+// client, usually its pool. A failure is a *advisory.ConfigError, and leaves nothing to close. Otherwise the
 // program must Close the Middleware, after it has stopped its clients and before it closes locker.
 func New(locker *advisory.Locker, db DB, config Config) (*Middleware, error) {
 	switch {
 	case locker == nil:
-		return nil, &ConfigError{Field: "locker", Remedy: "pass what advisory.Open returned"}
+		return nil, &advisory.ConfigError{Field: "locker", Value: locker, Remedy: "pass what advisory.Open returned"}
 	case db == nil:
-		return nil, &ConfigError{Field: "db", Remedy: "pass the pool of the River client"}
+		return nil, &advisory.ConfigError{Field: "db", Value: db, Remedy: "pass the pool of the River client"}
 	case config.Key == nil:
-		return nil, &ConfigError{Field: "Config.Key", Remedy: "set a function that returns the key of a job, such as riverlock.Args makes"}
-	case config.Snooze < 0 || config.Watch < 0:
-		return nil, &ConfigError{Field: "Config.Snooze or Config.Watch", Remedy: "set a positive duration, or 0 for the default"}
+		return nil, &advisory.ConfigError{Field: "Config.Key", Value: nil, Remedy: "set a function that returns the key of a job, such as riverlock.Args makes"}
+	case config.Snooze < 0:
+		return nil, &advisory.ConfigError{Field: "Config.Snooze", Value: config.Snooze, Remedy: "set a positive duration, or 0 for the default"}
+	case config.Watch < 0:
+		return nil, &advisory.ConfigError{Field: "Config.Watch", Value: config.Watch, Remedy: "set a positive duration, or 0 for the default"}
 	}
 	config.Wait = max(0, cmp.Or(config.Wait, 100*time.Millisecond))
 	config.Snooze = cmp.Or(config.Snooze, time.Minute)
