@@ -53,16 +53,16 @@ type notices interface {
 	Watch(ctx context.Context, lock string) (await func(d time.Duration) error, stop func(), err error)
 }
 
-// New returns a Locker.
+// New returns a Locker, or a *lease.InvalidError for a bad Config.
 func New(c Config) (*Locker, error) {
 	if c.Store == nil {
-		return nil, errors.New("shared: Config.Store is nil: give the store of the leases")
+		return nil, &lease.InvalidError{Field: "Config.Store", Value: "nil", Remedy: "give the store of the leases"}
 	}
 	if c.GateTTL != 0 && (c.GateTTL < lease.MinTTL || c.GateTTL > lease.MaxTTL) {
-		return nil, fmt.Errorf("shared: Config.GateTTL is %v: use %v to %v, or 0 for %v", c.GateTTL, lease.MinTTL, lease.MaxTTL, DefaultGateTTL)
+		return nil, &lease.InvalidError{Field: "Config.GateTTL", Value: c.GateTTL.String(), Remedy: fmt.Sprintf("use %v to %v, or 0 for %v", lease.MinTTL, lease.MaxTTL, DefaultGateTTL)}
 	}
 	if c.PollInterval < 0 {
-		return nil, fmt.Errorf("shared: Config.PollInterval is %v: use more than 0, or 0 for %v", c.PollInterval, DefaultPollInterval)
+		return nil, &lease.InvalidError{Field: "Config.PollInterval", Value: c.PollInterval.String(), Remedy: fmt.Sprintf("use more than 0, or 0 for %v", DefaultPollInterval)}
 	}
 	c.GateTTL, c.PollInterval = cmp.Or(c.GateTTL, DefaultGateTTL), cmp.Or(c.PollInterval, DefaultPollInterval)
 	l := &Locker{config: c}

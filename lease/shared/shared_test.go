@@ -138,6 +138,6 @@ func TestRequestsThatCannotBeAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	for _, c := range []shared.Config{{}, {Store: leasetest.NewStore(), GateTTL: 1}, {Store: leasetest.NewStore(), PollInterval: -1}} {
 		_, err := shared.New(c)
-		require.Error(t, err)
+		require.ErrorIs(t, err, lease.ErrInvalid)
 	}
 }
