@@ -63,6 +63,10 @@ func Is(address string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
+// Listens reports whether only processes of this machine can reach a listener's address: a loopback
+// one, or a Unix socket.
+func Listens(address net.Addr) bool { return address.Network() == "unix" || Is(address.String()) }
+
 // Host is the host of an address, without brackets.
 func Host(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {

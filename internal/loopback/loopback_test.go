@@ -22,6 +22,14 @@ func TestAnAddressOfThisMachineIsALoopbackOneWhateverItsForm(t *testing.T) {
 	}
 }
 
+func TestAListenerOnALoopbackAddressOrAUnixSocketIsForThisMachine(t *testing.T) {
+	t.Parallel()
+	assert.True(t, loopback.Listens(&net.TCPAddr{IP: net.IPv6loopback, Port: 80}))
+	assert.True(t, loopback.Listens(&net.UnixAddr{Name: "/run/locks.sock", Net: "unix"}))
+	assert.False(t, loopback.Listens(&net.TCPAddr{IP: net.IPv4zero, Port: 80}))
+	assert.False(t, loopback.Listens(&net.TCPAddr{Port: 80}), "all addresses")
+}
+
 func TestARequestByTheAddressThatItWasAcceptedAtIsOfThisMachine(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]error{

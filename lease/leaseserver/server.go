@@ -147,7 +147,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // checkExposure refuses an address that others can reach, if they could read the traffic or use the
 // server without rights.
 func (s *Server) checkExposure(ctx context.Context, address net.Addr) error {
-	if address.Network() == "unix" || loopback.Is(address.String()) {
+	if loopback.Listens(address) {
 		return nil
 	}
 	missing := ""

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/loopback"
 	"github.com/pglatch/pglatch/monitor"
 )
 
@@ -82,7 +83,7 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 	if err != nil {
 		return &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("--listen: %w", err)}
 	}
-	if tcp, ok := listener.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
+	if !loopback.Listens(listener.Addr()) {
 		return errors.Join(program.UsageError("--listen is %s, which others can reach, and nobody else is let in: use a loopback address", s.listen), listener.Close())
 	}
 	app.Logger().Info("serving", slog.String("address", listener.Addr().String()), slog.String("page", "http://"+listener.Addr().String()+"/"))

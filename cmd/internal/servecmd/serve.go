@@ -16,6 +16,7 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/loopback"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
@@ -211,7 +212,7 @@ func addressOf(l net.Listener) string {
 
 // checkExposure names missing flags; leaseserver has the same rule.
 func (s *locksCommand) checkExposure(address net.Addr, config leaseserver.Config) error {
-	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsLoopback() || address.Network() == "unix" {
+	if loopback.Listens(address) {
 		return nil
 	}
 	switch {
