@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/background"
 )
 
 // cancelTimeout bounds the request to the server to cancel the running statement after a loss.
@@ -78,19 +79,13 @@ func watch(lock *advisory.Lock, server *pgconn.PgConn) (unwatched func()) {
 	if server == nil {
 		return func() {}
 	}
-	done := make(chan struct{})
-	var watching sync.WaitGroup
-	watching.Go(func() {
+	return background.Run(context.Background(), func(ctx context.Context) {
 		select {
-		case <-done:
+		case <-ctx.Done():
 		case <-lock.Lost():
 			end(server)
 		}
 	})
-	return func() {
-		close(done)
-		watching.Wait()
-	}
 }
 
 // end closes the connection first, so that no further statement is sent on it. The server would notice that only after

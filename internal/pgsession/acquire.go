@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
@@ -80,9 +80,7 @@ const (
 // cancelFrom sends cancel requests from the moment when begin can be received from, until stop. stop blocks until none
 // is under way, so that none arrives during a later statement.
 func (s *Session) cancelFrom(begin <-chan struct{}) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	return background.Run(context.Background(), func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
@@ -96,7 +94,6 @@ func (s *Session) cancelFrom(begin <-chan struct{}) (stop func()) {
 			done()
 		}
 	})
-	return func() { cancel(); wg.Wait() }
 }
 
 // unlockRest releases every count of a lock that a wait may have left, on a session that continues to hold others. The

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
@@ -92,22 +94,17 @@ const cancelGrace = 250 * time.Millisecond
 // within makes the end of ctx end the waits and statements of a call soon, until stop is called. stop blocks
 // until that can no longer happen.
 func (t *lockSession) within(ctx context.Context) (stop func()) {
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	return background.Run(context.Background(), func(done context.Context) {
 		select {
-		case <-done:
+		case <-done.Done():
 			return
 		case <-ctx.Done():
 		}
 		t.session.Interrupt()
-		select {
-		case <-done:
-		case <-time.After(cancelGrace):
+		if pause.For(done, cancelGrace) == nil {
 			t.session.Hurry()
 		}
 	})
-	return func() { close(done); wg.Wait() }
 }
 
 // settle waits for the outstanding ping of an abandoned Renew, and for the audit that follows it.

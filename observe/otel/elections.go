@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/leader"
 )
 
@@ -15,38 +16,32 @@ import (
 // watch has ended.
 func Watch(provider trace.TracerProvider, elector *leader.Elector) (stop func()) {
 	tracer := provider.Tracer(scope)
-	ctx, cancel := context.WithCancel(context.Background())
-	events := elector.Events(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		var span trace.Span // of the current leadership
-		for v := range events {
-			switch {
-			case v.Kind == leader.EventAcquired:
-				_, span = tracer.Start(context.Background(), "leadership", trace.WithTimestamp(v.Time), trace.WithAttributes(
-					attribute.String("pglatch.election.name", elector.Name()), attribute.String("pglatch.election.identity", elector.Identity())),
-					trace.WithAttributes(term(v.Term)...))
-			case span == nil: // of a leadership that began earlier, or of none
-			case v.Kind == leader.EventRecovered:
-				span.AddEvent("recovered", trace.WithTimestamp(v.Time), trace.WithAttributes(term(v.Term)...))
-			case v.Kind == leader.EventReleased, v.Kind == leader.EventLost:
-				if v.Err != nil {
-					fail(span, v.Err)
-				}
-				span.End(trace.WithTimestamp(v.Time))
-				span = nil
-			case v.Kind == leader.EventError && errors.Is(v.Err, leader.ErrConnection): // a renewal that failed, but leadership is not lost yet
-				span.RecordError(v.Err, trace.WithTimestamp(v.Time))
+	var span trace.Span // of the current leadership
+	end := background.Read(elector.Events, func(v leader.Event) {
+		switch {
+		case v.Kind == leader.EventAcquired:
+			_, span = tracer.Start(context.Background(), "leadership", trace.WithTimestamp(v.Time), trace.WithAttributes(
+				attribute.String("pglatch.election.name", elector.Name()), attribute.String("pglatch.election.identity", elector.Identity())),
+				trace.WithAttributes(term(v.Term)...))
+		case span == nil: // of a leadership that began earlier, or of none
+		case v.Kind == leader.EventRecovered:
+			span.AddEvent("recovered", trace.WithTimestamp(v.Time), trace.WithAttributes(term(v.Term)...))
+		case v.Kind == leader.EventReleased, v.Kind == leader.EventLost:
+			if v.Err != nil {
+				fail(span, v.Err)
 			}
+			span.End(trace.WithTimestamp(v.Time))
+			span = nil
+		case v.Kind == leader.EventError && errors.Is(v.Err, leader.ErrConnection): // a renewal that failed, but leadership is not lost yet
+			span.RecordError(v.Err, trace.WithTimestamp(v.Time))
 		}
+	})
+	return sync.OnceFunc(func() {
+		end()
 		if span != nil { // the leadership continues, unwatched
 			span.End()
 		}
 	})
-	return func() {
-		cancel()
-		watching.Wait()
-	}
 }
 
 func term(t leader.Term) []attribute.KeyValue {

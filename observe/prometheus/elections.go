@@ -1,7 +1,6 @@
 package prometheus
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/leader"
 )
 
@@ -81,17 +81,9 @@ func (m *Metrics) Watch(elector *leader.Elector) (stop func()) {
 	e.mu.Lock()
 	e.open = append(e.open, one)
 	e.mu.Unlock()
-	ctx, cancel := context.WithCancel(context.Background())
-	events := elector.Events(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for v := range events {
-			e.count(one, v)
-		}
-	})
+	end := background.Read(elector.Events, func(v leader.Event) { e.count(one, v) })
 	return func() {
-		cancel()
-		watching.Wait()
+		end()
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.open = slices.DeleteFunc(e.open, func(o *election) bool { return o == one })

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/leader"
 )
 
@@ -14,30 +14,22 @@ import (
 // stop blocks until the watch has ended; earlier events are logged by then.
 func Watch(log *slog.Logger, elector *leader.Elector) (stop func()) {
 	log = elector.Logger(log).With(slog.String("identity", elector.Identity()))
-	ctx, cancel := context.WithCancel(context.Background())
-	events := elector.Events(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		var began time.Time
-		for v := range events {
-			switch v.Kind {
-			case leader.EventAcquired:
-				began = v.Time
-				log.LogAttrs(ctx, slog.LevelInfo, "leadership acquired", term(v.Term)...)
-			case leader.EventRecovered:
-				log.LogAttrs(ctx, slog.LevelInfo, "leadership recovered", term(v.Term)...)
-			case leader.EventReleased:
-				log.LogAttrs(ctx, slog.LevelInfo, "leadership released", ending(v, began)...)
-			case leader.EventLost:
-				log.LogAttrs(ctx, slog.LevelWarn, "leadership taken away", ending(v, began)...)
-			case leader.EventStateChange, leader.EventAcquireFailed, leader.EventError, leader.EventStopped, leader.EventNewLeader: // the Elector logs them
-			}
+	var began time.Time
+	return background.Read(elector.Events, func(v leader.Event) {
+		ctx := context.Background()
+		switch v.Kind {
+		case leader.EventAcquired:
+			began = v.Time
+			log.LogAttrs(ctx, slog.LevelInfo, "leadership acquired", term(v.Term)...)
+		case leader.EventRecovered:
+			log.LogAttrs(ctx, slog.LevelInfo, "leadership recovered", term(v.Term)...)
+		case leader.EventReleased:
+			log.LogAttrs(ctx, slog.LevelInfo, "leadership released", ending(v, began)...)
+		case leader.EventLost:
+			log.LogAttrs(ctx, slog.LevelWarn, "leadership taken away", ending(v, began)...)
+		case leader.EventStateChange, leader.EventAcquireFailed, leader.EventError, leader.EventStopped, leader.EventNewLeader: // the Elector logs them
 		}
 	})
-	return func() {
-		cancel()
-		watching.Wait()
-	}
 }
 
 func ending(v leader.Event, began time.Time) []slog.Attr {

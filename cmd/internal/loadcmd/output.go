@@ -2,14 +2,15 @@ package loadcmd
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/cmd/internal/load"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/background"
 )
 
 // showProgress writes a line with the progress of a run to stderr, if that is a terminal, until
@@ -18,14 +19,13 @@ func showProgress(app *program.App, run *load.Load, d time.Duration) (stop func(
 	if file, ok := app.Stderr.(*os.File); !ok || !program.IsTerminal(file) || app.Quiet() {
 		return func() {}
 	}
-	began, ended := time.Now(), make(chan struct{})
-	var showing sync.WaitGroup
-	showing.Go(func() {
+	began := time.Now()
+	return background.Run(context.Background(), func(ctx context.Context) {
 		tick := time.NewTicker(250 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
-			case <-ended:
+			case <-ctx.Done():
 				_, _ = io.WriteString(app.Stderr, "\r\x1b[K")
 				return
 			case <-tick.C:
@@ -35,10 +35,6 @@ func showProgress(app *program.App, run *load.Load, d time.Duration) (stop func(
 			}
 		}
 	})
-	return func() {
-		close(ended)
-		showing.Wait()
-	}
 }
 
 // A loadDocument is a report.

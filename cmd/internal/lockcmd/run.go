@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"sync"
 	"syscall"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/session"
 
 	"github.com/spf13/cobra"
@@ -184,9 +184,8 @@ func (r *runCommand) runUnder(ctx context.Context, lock *advisory.Lock, command 
 
 // termWhenAsked adds to signals a TERM when a request for the lock arrives.
 func termWhenAsked(signals <-chan os.Signal, lock *advisory.Lock) (all <-chan os.Signal, forget func()) {
-	merged, done := make(chan os.Signal), make(chan struct{})
-	var merging sync.WaitGroup
-	merging.Go(func() {
+	merged := make(chan os.Signal)
+	return merged, background.Run(context.Background(), func(ctx context.Context) {
 		asked := lock.Asked()
 		for {
 			var s os.Signal
@@ -194,20 +193,16 @@ func termWhenAsked(signals <-chan os.Signal, lock *advisory.Lock) (all <-chan os
 			case s = <-signals:
 			case <-asked:
 				asked, s = nil, syscall.SIGTERM
-			case <-done:
+			case <-ctx.Done():
 				return
 			}
 			select {
 			case merged <- s:
-			case <-done:
+			case <-ctx.Done():
 				return
 			}
 		}
 	})
-	return merged, func() {
-		close(done)
-		merging.Wait()
-	}
 }
 
 // lockEnv is the environment of a command under a lock.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -20,9 +20,7 @@ const tellAfter = time.Second
 // tellWait names the holder of the lock on stderr, once a wait has lasted for a while. The caller
 // calls stop when the wait is over.
 func tellWait(ctx context.Context, app *program.App, key namespace.Key) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var telling sync.WaitGroup
-	telling.Go(func() {
+	return background.Run(ctx, func(ctx context.Context) {
 		if pause.For(ctx, tellAfter) != nil {
 			return
 		}
@@ -30,10 +28,6 @@ func tellWait(ctx context.Context, app *program.App, key namespace.Key) (stop fu
 			app.Logger().Info("waiting for the lock", slog.String("key", key.String()), slog.String("held_by", names))
 		}
 	})
-	return func() {
-		cancel()
-		telling.Wait()
-	}
 }
 
 // holders returns the holders of a key as text for people.

@@ -3,10 +3,10 @@ package lockserver
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -19,9 +19,7 @@ const untold = time.Second
 // tellOfWait logs that a command waits, and the holder of the lock, unless stop comes first. share is for one of
 // several leases of the lock.
 func tellOfWait(ctx context.Context, app *program.App, client *leasehttp.Client, name string, share bool) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var telling sync.WaitGroup
-	telling.Go(func() {
+	return background.Run(ctx, func(ctx context.Context) {
 		if pause.For(ctx, untold) != nil {
 			return
 		}
@@ -38,10 +36,6 @@ func tellOfWait(ctx context.Context, app *program.App, client *leasehttp.Client,
 		}
 		app.Logger().LogAttrs(ctx, slog.LevelInfo, "waiting for the lock", attributes...)
 	})
-	return func() {
-		cancel()
-		telling.Wait()
-	}
 }
 
 // holderOf returns the holder of a lock, or the first of several.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
@@ -58,15 +59,14 @@ func (s *locksCommand) readAuthorities() error {
 	return nil
 }
 
-// reload rereads tokens, policies, certificate and authorities at each SIGHUP, until ctx ends; then the
-// channel is closed. If a file is not valid, the previous contents stay in use.
-func (s *locksCommand) reload(ctx context.Context, app *program.App, server *leaseserver.Server) <-chan struct{} {
-	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
+// reload rereads tokens, policies, certificate and authorities at each SIGHUP, until stop. If a file
+// is not valid, the previous contents stay in use.
+func (s *locksCommand) reload(ctx context.Context, app *program.App, server *leaseserver.Server) (stop func()) {
+	hangups := make(chan os.Signal, 1)
 	if s.tokenFile != "" || s.ttlFile != "" || s.certificate != "" { // otherwise closing the terminal ends the server
 		signal.Notify(hangups, syscall.SIGHUP)
 	}
-	go func() {
-		defer close(ended)
+	return background.Run(ctx, func(ctx context.Context) {
 		defer signal.Stop(hangups)
 		for {
 			select {
@@ -76,8 +76,7 @@ func (s *locksCommand) reload(ctx context.Context, app *program.App, server *lea
 				s.readAgain(app, server)
 			}
 		}
-	}()
-	return ended
+	})
 }
 
 func (s *locksCommand) readAgain(app *program.App, server *leaseserver.Server) {

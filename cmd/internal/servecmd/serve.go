@@ -185,12 +185,7 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	if s.noAuth {
 		app.Logger().Warn("EVERYBODY WHO CAN REACH THIS ADDRESS CAN TAKE AND RELEASE EVERY LOCK")
 	}
-	reloading, end := context.WithCancel(ctx)
-	ended := s.reload(reloading, app, server)
-	defer func() {
-		end()
-		<-ended
-	}()
+	defer s.reload(ctx, app, server)()
 	return server.Serve(ctx, listener)
 }
 
