@@ -2,11 +2,9 @@ package clientgolock
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/lease"
 )
@@ -61,11 +60,7 @@ func New(store leased.Store, config Config) (*Lock, error) {
 		return nil, err
 	}
 	if config.Identity == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown"
-		}
-		config.Identity = host + "_" + rand.Text()
+		config.Identity = identity.Random()
 	}
 	check := lease.AcquireRequest{Name: config.Name, Holder: config.Identity, TTL: time.Second}
 	if err := check.Validate(); err != nil {

@@ -2,17 +2,16 @@ package leasehttp
 
 import (
 	"cmp"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/internal/loopback"
 	"github.com/pglatch/pglatch/lease"
 )
@@ -48,8 +47,7 @@ type ClientConfig struct {
 	// HTTP/2 it needs a way to detect a silent connection, because all requests share one.
 	HTTPClient *http.Client
 
-	// Owner is the owner of the leases that Do acquires. "" = the host's name, the process id and a
-	// random part.
+	// Owner is the owner of the leases that Do acquires. "" = the host's name and a random part.
 	Owner string
 
 	// TTL is the time to live of leases that are acquired without a TTL of their own. 0 = 15 s.
@@ -76,8 +74,7 @@ type ClientConfig struct {
 
 func (c *ClientConfig) setDefaults() {
 	if c.Owner == "" {
-		host, _ := os.Hostname()
-		c.Owner = fmt.Sprintf("%.64s-%d-%.8s", cmp.Or(host, "host"), os.Getpid(), rand.Text())
+		c.Owner = identity.Random()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
