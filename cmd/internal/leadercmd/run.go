@@ -261,12 +261,12 @@ func (l *ledCommand) whileLeading(ctx, work context.Context) error {
 	command.Signals = signals
 	command.Env = l.env(leader.TermOfContext(work))
 	for ctx.Err() == nil {
-		result, err := supervise.Run(work, command)
+		result, err := child.Run(work, command)
 		l.code = result.ExitCode
-		start, notStarted := errors.AsType[*supervise.StartError](err)
+		_, notStarted := errors.AsType[*program.ExitError](err)
 		switch {
 		case notStarted:
-			return &program.ExitError{Code: start.ExitCode, Err: err}
+			return err
 		case err != nil || result.Stopped:
 			l.code = 0
 			return nil // leadership ended; work's context reports that

@@ -3,7 +3,6 @@ package leasecmd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -144,33 +143,22 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 }
 
 // runUnder runs the command and releases the lease when the command has ended. A signal does not
-// end the heartbeat: the command receives it, and ends in its own way.
+// end the heartbeat.
 func (r *runCommand) runUnder(ctx context.Context, client *leasehttp.Client, held *leasehttp.Lease, interval time.Duration, command supervise.Command) error {
-	signals, stop := child.Listen(ctx)
-	defer stop()
-	release := func() error { return client.ReleaseOnce(context.WithoutCancel(ctx), held) }
-	if ctx.Err() != nil { // the last moment before the child receives the signals
-		return errors.Join(context.Cause(ctx), release())
-	}
-	work, _ := client.StartHeartbeat(context.WithoutCancel(ctx), held, leasehttp.HeartbeatOptions{Interval: interval})
-	command.Signals = signals
 	command.Env = child.WithoutLockToken(child.Env(append(append(variables(held.Claim()), shareVariables(held.Share())...), "PGLATCH_LOCK_HELD=true")...))
-	result, err := supervise.Run(work, command)
-	lost := context.Cause(work)
-	releaseErr := release()
-	start, notStarted := errors.AsType[*supervise.StartError](err)
-	switch {
-	case notStarted:
-		return &program.ExitError{Code: start.ExitCode, Err: err}
-	case result.Stopped || err != nil:
-		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command was stopped: %w", lost)}
-	case errors.Is(releaseErr, lease.ErrStale), errors.Is(releaseErr, lease.ErrExpired), errors.Is(releaseErr, lease.ErrNotFound):
-		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command had ended with code %d: %w", result.ExitCode, releaseErr)}
-	case releaseErr != nil:
-		command.Logger.Warn("the lease was not released: it ends when its time is over", slog.Any("error", releaseErr))
-	}
-	if result.ExitCode != 0 {
-		return &program.ExitError{Code: result.ExitCode}
-	}
-	return nil
+	keeping := context.WithoutCancel(ctx)
+	return child.RunUnder(ctx, child.Right{
+		Begin: func() context.Context {
+			work, _ := client.StartHeartbeat(keeping, held, leasehttp.HeartbeatOptions{Interval: interval})
+			return work
+		},
+		Release: func() error {
+			err := client.ReleaseOnce(keeping, held)
+			if err != nil && !lease.IsOver(err) {
+				command.Logger.Warn("the lease was not released: it ends when its time is over", slog.Any("error", err))
+				return nil
+			}
+			return err
+		},
+	}, command)
 }

@@ -3,13 +3,8 @@ package lockcmd
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"strconv"
-	"syscall"
 
-	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/session"
 
 	"github.com/spf13/cobra"
@@ -148,61 +143,16 @@ func (r *runCommand) fit(flags *pflag.FlagSet) error {
 
 // runUnder runs the command and releases the lock when the command has ended.
 func (r *runCommand) runUnder(ctx context.Context, lock *advisory.Lock, command supervise.Command) error {
-	signals, stop := child.Listen(ctx)
-	defer stop()
+	right := child.Right{Begin: lock.Context, Release: lock.Release}
 	if r.onAsk == "term" {
-		var forget func()
-		signals, forget = termWhenAsked(signals, lock)
-		defer forget()
+		right.Asked = lock.Asked()
 	}
-	if ctx.Err() != nil { // the last moment before the child receives the signals
-		return errors.Join(context.Cause(ctx), lock.Release())
-	}
-	work := lock.Context()
 	if r.onLost == "warn" {
-		work = context.WithoutCancel(ctx)
+		right.Begin = func() context.Context { return context.WithoutCancel(ctx) }
+		right.Release = func() error { _ = lock.Release(); return nil }
 	}
-	command.Signals = signals
 	command.Env = lockEnv(lock)
-	result, err := supervise.Run(work, command)
-	lost := lock.Release()
-	start, notStarted := errors.AsType[*supervise.StartError](err)
-	switch {
-	case notStarted:
-		return &program.ExitError{Code: start.ExitCode, Err: err}
-	case err != nil:
-		return err // lost before the start
-	case result.Stopped:
-		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command was stopped: %w", context.Cause(work))}
-	case lost != nil && r.onLost == "kill":
-		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command had ended with code %d: %w", result.ExitCode, lost)}
-	case result.ExitCode != 0:
-		return &program.ExitError{Code: result.ExitCode}
-	}
-	return nil
-}
-
-// termWhenAsked adds to signals a TERM when a request for the lock arrives.
-func termWhenAsked(signals <-chan os.Signal, lock *advisory.Lock) (all <-chan os.Signal, forget func()) {
-	merged := make(chan os.Signal)
-	return merged, background.Run(context.Background(), func(ctx context.Context) {
-		asked := lock.Asked()
-		for {
-			var s os.Signal
-			select {
-			case s = <-signals:
-			case <-asked:
-				asked, s = nil, syscall.SIGTERM
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case merged <- s:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
+	return child.RunUnder(ctx, right, command)
 }
 
 // lockEnv is the environment of a command under a lock.
