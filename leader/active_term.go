@@ -33,9 +33,6 @@ func (t *activeTerm) renew(from boottime.Moment) bool { return t.until.Extend(fr
 // alive reports whether the last good renewal can still be trusted. Once false, it stays false.
 func (t *activeTerm) alive() bool { return !t.until.Passed() }
 
-// left returns how long it can still be trusted.
-func (t *activeTerm) left() time.Duration { return t.until.Moment().Until() }
-
 // end cancels the context; the first cause stays.
 func (t *activeTerm) end(cause error) { t.cancel(cause) }
 

@@ -16,7 +16,7 @@ func (e *Elector) keep(ctx context.Context, t *activeTerm, from boottime.Moment)
 	defer close(t.kept)
 	k := &keeper{e: e, t: t}
 	k.Keeper = renew.Keeper[error]{
-		Rules: e.config.renewals(), Left: t.left, Gone: t.gone, Judge: k.judge,
+		Rules: e.config.renewals(), Left: t.until.Left, Gone: t.gone, Judge: k.judge,
 		Renew: func(ctx context.Context) error {
 			return e.backend.Renew(ctx, e.config.Identity, e.config.LeaseDuration)
 		},

@@ -76,9 +76,6 @@ func (r *Run) late(cause error) *LostError {
 	return &LostError{Job: r.claim.Job, Tick: r.claim.Tick, Cause: cause}
 }
 
-// left returns how long the claim can be trusted.
-func (r *Run) left() time.Duration { return r.until.Moment().Until() }
-
 // A renewal is the answer of Store.Renew.
 type renewal struct {
 	remaining time.Duration
@@ -89,7 +86,7 @@ type renewal struct {
 func (r *Run) renew(ctx context.Context, sent boottime.Moment) {
 	defer close(r.ended)
 	k := &renew.Keeper[renewal]{
-		Rules: renew.Steadily(r.config.TTL/3, r.config.TTL/3), Left: r.left, Judge: r.judge,
+		Rules: renew.Steadily(r.config.TTL/3, r.config.TTL/3), Left: r.until.Left, Judge: r.judge,
 		Renew: func(ctx context.Context) renewal {
 			remaining, err := r.config.Store.Renew(ctx, r.claim, r.config.TTL)
 			return renewal{remaining, err}
@@ -170,7 +167,7 @@ func (r *Run) outcome(err error) State {
 func (r *Run) note(s State) error {
 	ctx := context.WithoutCancel(r.parent)
 	for {
-		within, cancel := context.WithTimeout(ctx, max(r.left(), r.config.TTL))
+		within, cancel := context.WithTimeout(ctx, max(r.until.Left(), r.config.TTL))
 		err := r.config.Store.End(within, r.claim, s)
 		cancel()
 		if err == nil || errors.Is(err, ErrLost) {
@@ -179,6 +176,6 @@ func (r *Run) note(s State) error {
 		if r.until.Passed() {
 			return r.late(err)
 		}
-		_ = pause.For(ctx, min(r.config.TTL/20, r.left()))
+		_ = pause.For(ctx, min(r.config.TTL/20, r.until.Left()))
 	}
 }

@@ -1,6 +1,9 @@
 package boottime
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // A Deadline is a Moment that can be extended until somebody finds it passed. Once Passed has
 // returned true it always does, because somebody may have acted on that. Before Set it has passed.
@@ -22,6 +25,9 @@ func (d *Deadline) Moment() Moment {
 	}
 	return Moment{}
 }
+
+// Left returns the time until the deadline. It is 0 or less if it has passed.
+func (d *Deadline) Left() time.Duration { return d.Moment().Until() }
 
 // Extend moves the deadline to m, unless m is earlier. It changes nothing and returns false if the
 // deadline has passed.

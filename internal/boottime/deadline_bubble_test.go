@@ -15,11 +15,13 @@ func TestADeadlineThatWasFoundPassedStaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d boottime.Deadline
 		assert.True(t, d.Passed(), "before it was set")
+		assert.Negative(t, d.Left())
 		assert.False(t, d.Extend(boottime.Present().Add(time.Second)))
 
 		d.Set(boottime.Present().Add(time.Second))
 		assert.False(t, d.Passed())
 		time.Sleep(time.Second / 2)
+		assert.InDelta(t, time.Second/2, d.Left(), float64(time.Second/2-1))
 		assert.True(t, d.Extend(boottime.Present().Add(time.Second)))
 		assert.True(t, d.Extend(boottime.Present()), "an earlier moment does not shorten it")
 		time.Sleep(time.Second - 1)

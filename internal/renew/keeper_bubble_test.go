@@ -40,7 +40,7 @@ func newLease(rules renew.Rules, answer func(ctx context.Context) error) *lease 
 	l.until.Set(boottime.Present().Add(trust))
 	l.Keeper = &renew.Keeper[error]{
 		Rules: rules,
-		Left:  func() time.Duration { return l.until.Moment().Until() },
+		Left:  l.until.Left,
 		Renew: func(ctx context.Context) error {
 			l.asked = append(l.asked, time.Since(l.began))
 			return l.answer(ctx)

@@ -63,7 +63,7 @@ func (o *session) keep(ctx context.Context, from boottime.Moment) {
 	defer close(o.kept)
 	config := &o.node.config
 	k := renew.Keeper[renewal]{
-		Rules: config.times().Rules(), Left: func() time.Duration { return o.until.Moment().Until() },
+		Rules: config.times().Rules(), Left: o.until.Left,
 		Gone: o.Lost(), Judge: o.judge,
 		Renew: func(ctx context.Context) renewal {
 			lost, err := o.Renew(ctx, config.LeaseDuration)
