@@ -3,13 +3,11 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -231,76 +229,4 @@ func TestAGuardBoundsHowLongItsSessionMayBeIdle(t *testing.T) {
 		require.NoError(t, err, name)
 		assert.Equal(t, c.want, time.Duration(ms)*time.Millisecond, name)
 	}
-}
-
-func TestGuardedWritesAreInTheOrderOfTheirTokens(t *testing.T) {
-	pgtest.Long(t)
-	t.Parallel()
-	assert.Zero(t, staleWrites(t, func(ctx context.Context, tx pgx.Tx, c lease.Claim) error { return postgres.Guard(ctx, tx, c) }, 0))
-	assert.Zero(t, staleWrites(t, func(ctx context.Context, tx pgx.Tx, c lease.Claim) error {
-		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM act"); err != nil {
-			return err
-		}
-		return postgres.Guard(ctx, tx, c)
-	}, 0), "a snapshot that is older than the guard")
-	assert.Positive(t, staleWrites(t, func(context.Context, pgx.Tx, lease.Claim) error { return nil }, 1), "the control: without a guard")
-}
-
-// staleWrites has six clients take a lease from each other, each of which writes on
-// for longer than it has the lease, and counts writes after those of a later token.
-// They go on until more than five tokens have written, and so many writes are stale:
-// on a machine of any speed. One who gets no write done in its time takes more time.
-func staleWrites(t *testing.T, guard func(context.Context, pgx.Tx, lease.Claim) error, atLeast int) int {
-	t.Helper()
-	dsn := pgtest.DSN(t)
-	s, j := newStore(t, dsn), newJudge(t, dsn)
-	j.exec("CREATE TABLE act (n bigserial, token bigint)")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	write := func(c lease.Claim) error {
-		return pgx.BeginFunc(ctx, j.pool, func(tx pgx.Tx) error {
-			if err := guard(ctx, tx, c); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, "INSERT INTO act (token) VALUES ($1)", int64(c.Token))
-			return err
-		})
-	}
-	tokens := func() int { return one[int](j, "SELECT count(DISTINCT token) FROM act") }
-	stale := func() int {
-		return one[int](j, "SELECT count(*) FROM (SELECT token < max(token) OVER (ORDER BY n) AS stale FROM act) AS t WHERE stale")
-	}
-	var wg sync.WaitGroup
-	for range 6 {
-		wg.Go(func() {
-			ttl := 20 * time.Millisecond
-			for turns := 0; ctx.Err() == nil && (turns < 8 || tokens() <= 5 || stale() < atLeast); {
-				l, err := s.Acquire(ctx, lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
-				if ctx.Err() != nil || !errors.Is(err, lease.ErrHeld) && !errors.Is(err, lease.ErrBusy) && !assert.NoError(t, err) {
-					return
-				}
-				if err != nil {
-					continue
-				}
-				turns++
-				written := false
-				for end := time.Now().Add(3 * ttl); time.Now().Before(end) && ctx.Err() == nil; {
-					err := write(l.Claim)
-					refused := errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrBusy) ||
-						sqlstate.Of(err) == idleInTransaction // this process paused
-					if ctx.Err() == nil && err != nil && !refused {
-						assert.NoError(t, err)
-						return
-					}
-					written = written || err == nil
-				}
-				if !written {
-					ttl = min(2*ttl, time.Second)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.Greater(t, tokens(), 5, "too few tokens have written to judge by: the machine is too busy")
-	return stale()
 }

@@ -35,7 +35,7 @@ func TestTheStressFindsGuardsWithoutTheIndexOnTheToken(t *testing.T) {
 	assert.Positive(t, stale)
 }
 
-// stressGuards has clients take one lease from each other, each of which has guarded
+// stressGuards has clients take one lease from each other, by releases and expiries, each of which has guarded
 // transactions of random isolation levels in flight, some with a snapshot from before,
 // until enough have written or a write under a token followed one under a later token.
 func stressGuards(t *testing.T, change func(judge), enough int64) (writes, stale int) {
@@ -77,7 +77,12 @@ func stressGuards(t *testing.T, change func(judge), enough int64) (writes, stale
 		return nil
 	}
 	turn := func() error {
-		l, err := s.Acquire(ctx, lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
+		r := lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl}
+		expires := rand.IntN(8) == 0
+		if expires {
+			r.TTL = 20 * time.Millisecond
+		}
+		l, err := s.Acquire(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -87,10 +92,15 @@ func stressGuards(t *testing.T, change func(judge), enough int64) (writes, stale
 			wg.Go(func() { _ = write(l.Claim, true, func() { <-released }) })
 			wg.Go(func() { _ = write(l.Claim, false, func() {}) })
 		}
-		if rand.IntN(2) == 0 {
+		switch {
+		case expires:
+			<-time.After(r.TTL)
+		case rand.IntN(2) == 0:
 			_, err = s.Renew(ctx, lease.RenewRequest{Claim: l.Claim, TTL: ttl})
+			fallthrough
+		default:
+			err = errors.Join(err, s.Release(ctx, l.Claim))
 		}
-		err = errors.Join(err, s.Release(ctx, l.Claim))
 		close(released)
 		wg.Wait()
 		return err
