@@ -1,13 +1,11 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"math/rand/v2"
 	"net/url"
-	"os"
-	"os/exec"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
 // handoverLease is the lease of all leaders here. Their other times are its defaults.
@@ -66,9 +65,8 @@ func killed(b *testing.B, target string) {
 		next := newNode(b, target, handoverLease)
 		next.awaitFollowing()
 		began := time.Now()
-		require.NoError(b, child.Process.Kill())
+		child.Signal(syscall.SIGKILL)
 		g.add((<-next.acquired).Sub(began))
-		_ = child.Wait() // killed
 		next.stop(b)
 	}
 	g.report(b)
@@ -81,18 +79,11 @@ func (n *node) awaitFollowing() {
 	<-time.After(100*time.Millisecond + rand.N(handoverLease/3))
 }
 
-func startLeader(b *testing.B, target string) *exec.Cmd {
+func startLeader(b *testing.B, target string) *proctest.Process {
 	b.Helper()
-	child := exec.CommandContext(context.Background(), os.Args[0])
-	child.Env = append(os.Environ(), childEnv+"="+target)
-	out, err := child.StdoutPipe()
-	require.NoError(b, err)
-	require.NoError(b, child.Start())
-	b.Cleanup(func() { _ = child.Process.Kill() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(b, err)
-	require.Equal(b, "leading\n", line)
-	return child
+	p := proctest.Start(b, proctest.Self(b, childEnv+"="+target))
+	p.Expect("leading")
+	return p
 }
 
 // terminated measures from the pg_terminate_backend of the leader's session.

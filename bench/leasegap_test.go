@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
@@ -59,7 +60,7 @@ func killServers(b *testing.B, servers []*lockServer) {
 	for b.Loop() {
 		used := c.at(servers)
 		g.add(c.gap(func() {
-			used.kill()
+			used.process.Kill()
 			used.start(b) // if there is another server, the clients need not wait for this one
 		}))
 		used.awaitReady(b)
@@ -71,7 +72,7 @@ func killServers(b *testing.B, servers []*lockServer) {
 type lockServer struct {
 	program, url string
 	args         []string
-	cmd          *exec.Cmd
+	process      *proctest.Process
 }
 
 func startServers(b *testing.B, program string, n int, store ...string) (all []*lockServer) {
@@ -81,7 +82,6 @@ func startServers(b *testing.B, program string, n int, store ...string) (all []*
 	for _, address := range free {
 		s := &lockServer{program: program, url: "http://" + address, args: append([]string{"serve", "locks", "--listen", address}, store...)}
 		s.start(b)
-		b.Cleanup(s.kill)
 		s.awaitReady(b)
 		all = append(all, s)
 	}
@@ -90,13 +90,7 @@ func startServers(b *testing.B, program string, n int, store ...string) (all []*
 
 func (s *lockServer) start(b *testing.B) {
 	b.Helper()
-	s.cmd = exec.CommandContext(context.Background(), s.program, s.args...)
-	require.NoError(b, s.cmd.Start())
-}
-
-func (s *lockServer) kill() {
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait() // "signal: killed"
+	s.process = proctest.Start(b, proctest.Command(b, s.program, s.args...))
 }
 
 func (s *lockServer) awaitReady(b *testing.B) {

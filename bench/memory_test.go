@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
@@ -66,23 +65,12 @@ func serveLocks(b *testing.B) (url string, pid int) {
 	binary := filepath.Join(dir, "pglatch")
 	output, err := exec.Command("go", "build", "-C", "..", "-o", binary, "./cmd/pglatch").CombinedOutput()
 	require.NoError(b, err, "%s", output)
-	server := exec.Command(binary, "serve", "locks", "--listen", "127.0.0.1:0", "--store", "sqlite:"+filepath.Join(dir, "locks.db"), "--log-format", "json")
-	logs, err := server.StderrPipe()
-	require.NoError(b, err)
-	require.NoError(b, server.Start())
-	lines := bufio.NewReader(logs)
-	line, err := lines.ReadString('\n')
-	require.NoError(b, err)
-	address := regexp.MustCompile(`"address":"([^"]+)"`).FindStringSubmatch(line)
-	require.NotNil(b, address, line)
-	var reading sync.WaitGroup
-	reading.Go(func() { _, _ = lines.WriteTo(new(bytes.Buffer)) })
+	p := proctest.Start(b, proctest.Command(b, binary, "serve", "locks", "--listen", "127.0.0.1:0", "--store", "sqlite:"+filepath.Join(dir, "locks.db")))
 	b.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGTERM)
-		reading.Wait()
-		assert.NoError(b, server.Wait())
+		p.Signal(syscall.SIGTERM)
+		assert.Zero(b, p.Wait())
 	})
-	return "http://" + address[1], server.Process.Pid
+	return "http://" + p.Match(&p.Stderr, `msg=serving address=(\S+)`)[1], p.PID()
 }
 
 // memory reads VmRSS and VmHWM: proc(5), status.

@@ -1,16 +1,14 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
 // shardNodes is the number of nodes. ownedEnv turns the test binary into one of them; its value is the system and the DSN.
@@ -228,29 +227,23 @@ func (s spreader) killed(b *testing.B) {
 	<-time.After(3 * time.Second) // time to even out
 	orphans := owns()
 	struck := time.Now()
-	require.NoError(b, child.Process.Kill())
+	child.Signal(syscall.SIGKILL)
 	o.await(b, s.shards, nobody)
 	b.ReportMetric(time.Since(struck).Seconds(), "kill-s")
 	b.ReportMetric(float64(orphans), "orphans")
 	b.ReportMetric(0, "ns/op")
-	_ = child.Wait() // killed
 }
 
 // child starts a node in a separate process. owns returns how many shards it owns.
-func (s spreader) child(b *testing.B, dsn string) (child *exec.Cmd, owns func() int) {
+func (s spreader) child(b *testing.B, dsn string) (child *proctest.Process, owns func() int) {
 	b.Helper()
-	child = exec.CommandContext(context.Background(), os.Args[0])
-	child.Env = append(os.Environ(), ownedEnv+"="+s.title()+" "+dsn)
-	out, err := child.StdoutPipe()
-	require.NoError(b, err)
-	require.NoError(b, child.Start())
-	b.Cleanup(func() { _ = child.Process.Kill() })
+	child = proctest.Start(b, proctest.Self(b, ownedEnv+"="+s.title()+" "+dsn))
 	var last atomic.Int64
 	go func() {
-		for lines := bufio.NewScanner(out); lines.Scan(); {
+		for line := range child.Lines() {
 			var n int64
-			if _, err := fmt.Sscan(lines.Text(), &n); err != nil {
-				fmt.Println("a child says:", lines.Text())
+			if _, err := fmt.Sscan(line, &n); err != nil {
+				fmt.Println("a child says:", line)
 			}
 			last.Store(n)
 		}

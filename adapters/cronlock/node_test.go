@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/pglatch/pglatch/adapters/cronlock"
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/postgres"
@@ -159,19 +159,15 @@ func cluster(t *testing.T, c nodeConfig) result {
 	if !c.Control {
 		c.Die = r.first.Add(ticks / 2 * period)
 	}
-	var all []*exec.Cmd
+	var all []*proctest.Process
 	for i := range nodes {
 		c.Name, c.Ahead = string(rune('a'+i)), time.Duration(i)*apart
 		config, err := json.Marshal(c)
 		require.NoError(t, err)
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), nodeVariable+"="+string(config))
-		cmd.Stderr = os.Stderr
-		require.NoError(t, cmd.Start())
-		all = append(all, cmd)
+		all = append(all, proctest.Start(t, proctest.Self(t, nodeVariable+"="+string(config))))
 	}
-	for _, cmd := range all {
-		if cmd.Wait() != nil {
+	for _, node := range all {
+		if node.Wait() != 0 {
 			r.died++
 		}
 	}

@@ -30,7 +30,7 @@ const (
 
 // cluster starts nodes whose clocks are two seconds apart, half a minute before a tick. The node that is first on
 // fires for each tick while the others' clocks have not reached it.
-func cluster(t *testing.T, c nodeConfig) (all []*node, ticks []time.Time, pool *pgxpool.Pool) {
+func cluster(t *testing.T, c nodeConfig) (all []node, ticks []time.Time, pool *pgxpool.Pool) {
 	t.Helper()
 	c.DSN = pgtest.DSN(t)
 	pool, err := pgxpool.New(t.Context(), c.DSN)
@@ -81,7 +81,7 @@ func TestEachPeriodRunsOnceThoughClocksDifferAndANodeIsKilled(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		var left []*node
+		var left []node
 		for k, n := range all {
 			if alive[k] {
 				left = append(left, n)

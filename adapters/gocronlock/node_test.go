@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -17,11 +15,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jonboulle/clockwork"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/adapters/gocronlock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/postgres"
@@ -158,36 +156,20 @@ func (h held) Unlock(context.Context) error {
 }
 
 // A node is a process.
-type node struct {
-	in  io.WriteCloser
-	out *bufio.Scanner
-	cmd *exec.Cmd
-}
+type node struct{ *proctest.Process }
 
-func start(t *testing.T, c nodeConfig) *node {
+func start(t *testing.T, c nodeConfig) node {
 	t.Helper()
 	config, err := json.Marshal(c)
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), nodeVariable+"="+string(config))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	n := &node{in, bufio.NewScanner(out), cmd}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	require.True(t, n.out.Scan())
-	assert.Equal(t, "ready", n.out.Text())
+	n := node{proctest.Start(t, proctest.Self(t, nodeVariable+"="+string(config)))}
+	n.Expect("ready")
 	return n
 }
 
 // minute lets a minute pass on the node's clock, and waits until the job was run, or was not. It is false if the node died.
-func (n *node) minute() bool {
-	_, err := io.WriteString(n.in, "minute\n")
-	return err == nil && n.out.Scan() && n.out.Text() == "fired"
+func (n node) minute() bool {
+	n.Tell("minute")
+	line, ok := n.Stdout.Line(nil)
+	return ok && line == "fired"
 }

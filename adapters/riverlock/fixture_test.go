@@ -17,12 +17,12 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/riverlock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// patience bounds what must happen soon on a slow and busy machine.
-const patience = 60 * time.Second
+const patience = await.Patience
 
 var agents = namespace.Must(1, "agent")
 

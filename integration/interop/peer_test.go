@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-const patience = time.Minute
+const patience = await.Patience
 
 // A peer is another tool that locks.
 type peer struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	leaderpostgres "github.com/pglatch/pglatch/leader/postgres"
@@ -88,12 +89,7 @@ func lead(t *testing.T, dsn string) (work context.Context, stop func()) {
 		cancel()
 		require.NoError(t, <-ended)
 	})
-	select {
-	case work = <-leads:
-	case <-time.After(time.Minute):
-		require.Fail(t, "nobody leads")
-	}
-	return work, stop
+	return await.Receive(t, await.Patience, leads, "nobody leads"), stop
 }
 
 func TestTransactionsOfLibrariesAreGuardedByALease(t *testing.T) {

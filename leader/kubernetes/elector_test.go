@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/kubernetes/internal/apitest"
 )
@@ -63,11 +64,7 @@ func TestALeaderOutlivesNoOutage(t *testing.T) {
 	require.NoError(t, e.WaitForLeadership(within(t)))
 	leading, first := e.Context(), e.Term()
 	server.Inject(func(string) apitest.Fault { return apitest.Fault{Drop: true} })
-	select {
-	case <-leading.Done():
-	case <-time.After(patience):
-		require.Fail(t, "it leads for ever")
-	}
+	await.Receive(t, patience, leading.Done(), "it leads for ever")
 	require.ErrorIs(t, context.Cause(leading), leader.ErrLost)
 	server.Inject(nil)
 	require.NoError(t, e.WaitForLeadership(within(t)))

@@ -9,6 +9,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/leader/kubernetes"
 	"github.com/pglatch/pglatch/leader/kubernetes/internal/apitest"
@@ -19,8 +20,8 @@ func TestMain(m *testing.M) { leak.Main(m) }
 const (
 	namespace = "default"
 	name      = "election"
-	ttl       = time.Minute      // long: what ends in a test does not end by it
-	patience  = 20 * time.Second // how long a test waits for an event
+	ttl       = time.Minute // long: what ends in a test does not end by it
+	patience  = await.Soon
 )
 
 func newServer(t *testing.T) *apitest.Server {
@@ -71,11 +72,5 @@ func refuse(t *testing.T, b *kubernetes.Backend, identity string) {
 
 func receive[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
-	select {
-	case v := <-from:
-		return v
-	case <-time.After(patience):
-		require.Fail(t, "did not happen")
-		panic("unreachable")
-	}
+	return await.Receive(t, patience, from)
 }

@@ -18,10 +18,11 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/await"
 )
 
-// patience bounds what must happen soon on a slow and busy machine.
-const patience = 60 * time.Second
+const patience = await.Patience
 
 // A browser is a tab of a Chromium.
 type browser struct {

@@ -26,7 +26,7 @@ import (
 // A fleet is processes that hold and wait.
 type fleet struct {
 	dsn                          string
-	billing1, billing2, shipping *process
+	billing1, billing2, shipping process
 }
 
 // incident is a fleet in trouble: two processes in a deadlock, a queue behind it, an election, and quiet locks.
@@ -101,13 +101,13 @@ func TestAProcessThatIsStoppedIsNamedAndThePastKeepsIt(t *testing.T) {
 	b := browse(t)
 	b.open(address)
 	b.until("#rows tr", "nightly totals")
-	f.shipping.signal(syscall.SIGSTOP)
+	f.shipping.Signal(syscall.SIGSTOP)
 	b.until(".verdicts .card.critical", "shipping-1 holds report/2026-q1 and has not answered")
 	b.until(".status", "1 silent")
 	b.until("#announce", "New: ")
 	b.until("#rows", "order/9") // its keys keep their names
 	b.picture("silent")
-	f.shipping.signal(syscall.SIGCONT)
+	f.shipping.Signal(syscall.SIGCONT)
 	b.untilTrue("!document.querySelector('.verdicts').innerText.includes('has not answered')")
 
 	b.open(address + "happened")

@@ -5,18 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -36,60 +31,19 @@ var (
 )
 
 // A process is one of the fleet.
-type process struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	lines chan string
-}
+type process struct{ *proctest.Process }
 
-// start starts one, which does what Do says until the test ends.
-func start(t *testing.T, dsn, name string) *process {
+// start starts one, which does what do says until the test ends.
+func start(t *testing.T, dsn, name string) process {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	p := &process{t: t, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self), lines: make(chan string, 100)}
-	p.cmd.Env = append(os.Environ(), processEnv+"="+name, dsnEnv+"="+dsn)
-	p.cmd.Stderr = os.Stderr
-	p.stdin, err = p.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	go func() {
-		defer close(p.lines)
-		for in := bufio.NewScanner(out); in.Scan(); {
-			p.lines <- in.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Signal(syscall.SIGCONT)
-		_ = p.cmd.Process.Kill()
-		for range p.lines { // until its output ends
-		}
-		_ = p.cmd.Wait()
-	})
-	return p
+	return process{proctest.Start(t, proctest.Self(t, processEnv+"="+name, dsnEnv+"="+dsn))}
 }
 
 // do has the process do something, and returns when it has begun.
-func (p *process) do(format string, args ...any) {
-	p.t.Helper()
+func (p process) do(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	_, err := fmt.Fprintln(p.stdin, line)
-	require.NoError(p.t, err)
-	select {
-	case answer, ok := <-p.lines:
-		require.True(p.t, ok, "the process ended")
-		require.Equal(p.t, "ok "+line, answer)
-	case <-time.After(patience):
-		require.Fail(p.t, "the process does not answer", line)
-	}
-}
-
-func (p *process) signal(s os.Signal) {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(s))
+	p.Tell(line)
+	p.Expect("ok " + line)
 }
 
 // A member is the other side: what a process does.

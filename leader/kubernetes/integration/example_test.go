@@ -3,14 +3,11 @@
 package integration
 
 import (
-	"bufio"
-	"context"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,62 +15,32 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
 // A replica is a process of examples/kubernetes.
 type replica struct {
+	*proctest.Process
 	t       *testing.T
-	cmd     *exec.Cmd
 	address string
-	done    chan struct{} // closed when it has logged its last
-
-	mu    sync.Mutex
-	terms []string // of its work
 }
 
-var (
-	listening = regexp.MustCompile(`msg=listening address=(\S+)`)
-	working   = regexp.MustCompile(`msg=working term=(\S+)`)
-)
+var working = regexp.MustCompile(`msg=working term=(\S+)`)
 
 func startReplica(t *testing.T, binary, lease, pod string) *replica {
 	t.Helper()
-	r := &replica{t: t, done: make(chan struct{})}
-	r.cmd = exec.CommandContext(context.Background(), binary, "-kubeconfig", cluster.kubeconfig, "-lease", lease,
+	cmd := proctest.Command(t, binary, "-kubeconfig", cluster.kubeconfig, "-lease", lease,
 		"-listen", "127.0.0.1:0", "-lease-duration", "6s", "-interval", "20ms")
-	r.cmd.Env = append(os.Environ(), "POD_NAME="+pod, "POD_NAMESPACE="+cluster.namespace)
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := r.cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, r.cmd.Start())
-	address := make(chan string, 1)
-	go func() {
-		defer close(r.done)
-		for scanner := bufio.NewScanner(out); scanner.Scan(); {
-			if m := listening.FindStringSubmatch(scanner.Text()); m != nil {
-				address <- m[1]
-			}
-			if m := working.FindStringSubmatch(scanner.Text()); m != nil {
-				r.mu.Lock()
-				r.terms = append(r.terms, m[1])
-				r.mu.Unlock()
-			}
-		}
-	}()
-	t.Cleanup(func() { _ = r.end(syscall.SIGKILL) })
-	select {
-	case r.address = <-address:
-	case <-time.After(patience):
-		require.Fail(t, "the example does not start")
-	}
-	return r
+	cmd.Env = append(os.Environ(), "POD_NAME="+pod, "POD_NAMESPACE="+cluster.namespace)
+	p := proctest.Start(t, cmd)
+	return &replica{p, t, p.Match(&p.Stderr, `msg=listening address=(\S+)`)[1]}
 }
 
-// end sends a signal and waits until the process is gone.
-func (r *replica) end(s os.Signal) error {
-	_ = r.cmd.Process.Signal(s) // it may be gone
-	<-r.done
-	return r.cmd.Wait()
+// end sends a signal, waits until the process is gone, and returns its exit code.
+func (r *replica) end(s os.Signal) int {
+	r.Signal(s)
+	return r.Wait()
 }
 
 // status is the answer of an endpoint.
@@ -92,10 +59,12 @@ func (r *replica) awaitLeader() {
 	require.Eventually(r.t, func() bool { return r.status("/leader") == http.StatusOK && len(r.worked()) > 0 }, patience, 10*time.Millisecond)
 }
 
-func (r *replica) worked() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]string(nil), r.terms...)
+// worked returns the terms of its work.
+func (r *replica) worked() (terms []string) {
+	for _, m := range working.FindAllStringSubmatch(r.Stderr.String(), -1) {
+		terms = append(terms, m[1])
+	}
+	return terms
 }
 
 func TestTheExampleHasOneLeader(t *testing.T) {
@@ -114,14 +83,14 @@ func TestTheExampleHasOneLeader(t *testing.T) {
 	assert.Empty(t, second.worked())
 
 	killed := time.Now()
-	require.Error(t, first.end(syscall.SIGKILL))
+	require.Equal(t, 128+9, first.end(syscall.SIGKILL))
 	second.awaitLeader()
 	t.Logf("the second leads %v after a kill -9 of the first, with a lease of 6s", time.Since(killed).Round(time.Millisecond))
 
 	third := startReplica(t, binary, lease, "pod-2") // the name of a pod that leads
 	require.Eventually(t, func() bool { return third.status("/readyz") == http.StatusOK }, patience, 10*time.Millisecond)
 	stopped := time.Now()
-	require.NoError(t, second.end(syscall.SIGTERM))
+	require.Zero(t, second.end(syscall.SIGTERM))
 	third.awaitLeader()
 	t.Logf("the third leads %v after a SIGTERM of the second", time.Since(stopped).Round(time.Millisecond))
 	for want, r := range map[string]*replica{"0.1": first, "0.2": second, "0.3": third} {
@@ -129,7 +98,7 @@ func TestTheExampleHasOneLeader(t *testing.T) {
 			require.Equal(t, want, term)
 		}
 	}
-	require.NoError(t, third.end(syscall.SIGTERM))
+	require.Zero(t, third.end(syscall.SIGTERM))
 	last, err := leases(t).Get(t.Context(), lease, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, *last.Spec.HolderIdentity)

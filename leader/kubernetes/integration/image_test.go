@@ -3,14 +3,12 @@
 package integration
 
 import (
-	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"debug/elf"
-	"encoding/json"
 	"encoding/pem"
 	"math/big"
 	"net/http"
@@ -29,6 +27,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
 const nobody = 65532 // of the images
@@ -91,36 +90,12 @@ func (i image) run(t *testing.T, container corev1.Container) string {
 		}
 	}
 	cmd := &exec.Cmd{Path: program, Args: append(append([]string{program}, args...), "--listen=127.0.0.1:0"), Dir: "/", Env: []string{}, SysProcAttr: attr}
-	logs, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	address, said := make(chan string, 1), make(chan string, 1)
-	go func() {
-		var all strings.Builder
-		for lines := bufio.NewScanner(logs); lines.Scan(); {
-			all.Write(append(lines.Bytes(), '\n'))
-			var line struct{ Msg, Address string }
-			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Address != "" && len(address) == 0 {
-				address <- line.Address
-			}
-		}
-		said <- all.String()
-	}()
+	p := proctest.Start(t, cmd)
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		log := <-said
-		assert.NoError(t, cmd.Wait(), log)
+		p.Signal(syscall.SIGTERM)
+		assert.Zero(t, p.Wait())
 	})
-	select {
-	case a := <-address:
-		return a
-	case log := <-said:
-		said <- log
-		require.Fail(t, "it ended", log)
-	case <-time.After(patience):
-		require.Fail(t, "it does not serve")
-	}
-	return ""
+	return p.Match(&p.Stderr, `"address":"([^"]+)"`)[1]
 }
 
 // certificate is one that nobody checks, as the kubelet's probes do not.

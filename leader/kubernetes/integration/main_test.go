@@ -14,10 +14,11 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/electiontest"
 )
 
-const patience = 60 * time.Second // how long a test waits for an event
+const patience = await.Patience
 
 // cluster is the API that all tests use.
 var cluster *api

@@ -8,14 +8,10 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,6 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
+
+	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
 // restricted is a way to the API with the rights of one Role and no others.
@@ -94,25 +93,11 @@ func without(role *rbacv1.Role, verb string) *rbacv1.Role {
 	return role
 }
 
-// stand starts a process that leads for as long as its standard input is open.
-func (r *restricted) stand(t *testing.T, binary string) (cmd *exec.Cmd, resign io.Closer, leads chan struct{}) {
+// stand starts a process that says "leads" when it does, and leads for as long as its standard input is open.
+func (r *restricted) stand(t *testing.T, binary string) *proctest.Process {
 	t.Helper()
-	cmd = exec.CommandContext(t.Context(), binary, "leader", "run", "scheduler", "--backend", "kubernetes", "--kubeconfig", r.kubeconfig,
-		"--kube-namespace", cluster.namespace, "--", "/bin/sh", "-c", "echo leads; exec cat")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	leads = make(chan struct{})
-	go func() {
-		if _, err := out.Read(make([]byte, 1)); err == nil {
-			close(leads)
-		}
-		_, _ = io.Copy(io.Discard, out)
-	}()
-	return cmd, in, leads
+	return proctest.Start(t, proctest.Command(t, binary, "leader", "run", "scheduler", "--backend", "kubernetes", "--kubeconfig", r.kubeconfig,
+		"--kube-namespace", cluster.namespace, "--", "/bin/sh", "-c", "echo leads; exec cat"))
 }
 
 func TestTheRoleOfDeployIsWhatAnElectionNeeds(t *testing.T) {
@@ -124,26 +109,18 @@ func TestTheRoleOfDeployIsWhatAnElectionNeeds(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	await := func(t *testing.T, what string, event <-chan struct{}) {
-		t.Helper()
-		select {
-		case <-event:
-		case <-time.After(patience):
-			require.Fail(t, what)
-		}
-	}
 	t.Run("all of it", func(t *testing.T) {
 		clean(t)
 		r := restrict(t, role)
-		first, resign, leads := r.stand(t, binary)
-		await(t, "the first does not lead", leads)
-		second, end, succeeds := r.stand(t, binary)
-		await(t, "the second does not watch", r.watched)
-		require.NoError(t, resign.Close())
-		require.NoError(t, first.Wait())
-		await(t, "the second does not lead", succeeds)
-		require.NoError(t, end.Close())
-		require.NoError(t, second.Wait())
+		first := r.stand(t, binary)
+		first.Expect("leads")
+		second := r.stand(t, binary)
+		await.Receive(t, patience, r.watched, "the second does not watch")
+		first.CloseStdin()
+		require.Zero(t, first.Wait())
+		second.Expect("leads")
+		second.CloseStdin()
+		require.Zero(t, second.Wait())
 		assert.Empty(t, r.denied)
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -154,18 +131,9 @@ func TestTheRoleOfDeployIsWhatAnElectionNeeds(t *testing.T) {
 			clean(t)
 			r := restrict(t, without(role, verb))
 			for range 2 {
-				cmd, _, _ := r.stand(t, binary)
-				t.Cleanup(func() {
-					_ = cmd.Process.Kill()
-					_ = cmd.Wait() // killed
-				})
+				r.stand(t, binary)
 			}
-			select {
-			case denied := <-r.denied:
-				assert.Equal(t, verb, denied)
-			case <-time.After(patience):
-				require.Fail(t, "nothing is denied")
-			}
+			assert.Equal(t, verb, await.Receive(t, patience, r.denied, "nothing is denied"))
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/etcd"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -63,21 +63,9 @@ func lockServerMain() error {
 // startLockServer starts one at a URL, and returns what ends it as kill -9 does.
 func startLockServer(t *testing.T, url string, endpoints []string) (kill func()) {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
 	role, err := json.Marshal(lockServerRole{strings.TrimPrefix(url, "http://"), endpoints})
 	require.NoError(t, err)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), serverVariable+"="+string(role))
-	cmd.Stderr = os.Stderr
-	_, err = cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	kill = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	t.Cleanup(kill)
+	p := proctest.Start(t, proctest.Self(t, serverVariable+"="+string(role)))
 	client := http.Client{Timeout: time.Second}
 	eventually(t, func() bool {
 		r, err := client.Get(url + "/readyz")
@@ -87,7 +75,7 @@ func startLockServer(t *testing.T, url string, endpoints []string) (kill func())
 		_ = r.Body.Close()
 		return r.StatusCode == http.StatusNoContent
 	}, "the lock server does not start")
-	return kill
+	return p.Kill
 }
 
 // Who has both servers among its BaseURLs is served again soon after one of them, or etcd's

@@ -15,13 +15,13 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/notrun"
 	"github.com/pglatch/pglatch/lease/etcd"
 	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
 )
 
-// patience is how long anything may take that should come soon.
-const patience = time.Minute
+const patience = await.Patience
 
 // A cluster is members in processes of their own, each in a network namespace, and places
 // for clients.
@@ -163,12 +163,7 @@ func (c *cluster) eventually(condition func() bool, message string) {
 	eventually(c.t, condition, message)
 }
 
-// eventually polls on this goroutine, so that condition may use require.
 func eventually(t *testing.T, condition func() bool, message string) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !condition(); <-tick.C {
-		require.True(t, time.Now().Before(end), message)
-	}
+	await.Until(t, patience, condition, message)
 }

@@ -1,15 +1,11 @@
 package integration_test
 
 import (
-	"bufio"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/etcd"
 	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
@@ -44,45 +41,25 @@ func TestTheCommandServesACluster(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(secret, []byte("pa55\n"), 0o600))
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "serve", "locks", "-v", "--listen", "127.0.0.1:0", "--store", "etcd://"+host+"?ca="+certificate+"&user=locks&password_file="+secret)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	withUser(t, raw(t, clientv3.Config{Endpoints: []string{address}, TLS: trusting(t, certificate)}))
-	log, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	var said strings.Builder
-	served := ""
-	lines := bufio.NewScanner(log)
-	for served == "" && lines.Scan() {
-		said.WriteString(lines.Text() + "\n")
-		if m := regexp.MustCompile(`msg=serving address=(\S+)`).FindStringSubmatch(lines.Text()); m != nil {
-			served = m[1]
-		}
-	}
-	require.NotEmpty(t, served, said.String())
+	p := proctest.Start(t, proctest.Command(t, program, "serve", "locks", "-v", "--listen", "127.0.0.1:0",
+		"--store", "etcd://"+host+"?ca="+certificate+"&user=locks&password_file="+secret))
+	served := p.Match(&p.Stderr, `msg=serving address=(\S+)`)[1]
 	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + served}})
 	require.NoError(t, err)
 	defer client.Close()
-	l, err := client.Acquire(ctx, lease.AcquireRequest{Name: "brief", Holder: "a", TTL: 1500 * time.Millisecond})
+	l, err := client.Acquire(t.Context(), lease.AcquireRequest{Name: "brief", Holder: "a", TTL: 1500 * time.Millisecond})
 	require.NoError(t, err)
 	assert.Greater(t, l.Remaining, 1900*time.Millisecond, "whole seconds, rounded up")
-	l, err = client.Acquire(ctx, lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Minute})
+	l, err = client.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Minute})
 	require.NoError(t, err)
-	_, err = client.Acquire(ctx, lease.AcquireRequest{Name: "job", Holder: "b", TTL: time.Minute})
+	_, err = client.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "b", TTL: time.Minute})
 	require.ErrorIs(t, err, lease.ErrHeld)
-	require.NoError(t, client.Release(ctx, l.Claim))
-	cancel()
-	for lines.Scan() {
-		said.WriteString(lines.Text() + "\n")
-	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); err != nil {
-		require.True(t, errors.As(err, &exit) || errors.Is(err, context.Canceled), "%v", err)
-	}
-	assert.Contains(t, said.String(), "etcd:https://"+host)
-	assert.NotContains(t, said.String(), "pa55")
+	require.NoError(t, client.Release(t.Context(), l.Claim))
+	p.Signal(syscall.SIGTERM)
+	require.Zero(t, p.Wait())
+	assert.Contains(t, p.Stderr.String(), "etcd:https://"+host)
+	assert.NotContains(t, p.Stderr.String(), "pa55")
 }
 
 // trusting trusts one certificate.

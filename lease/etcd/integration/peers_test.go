@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/etcd"
@@ -64,13 +65,7 @@ func listen(t *testing.T, m lease.Messenger) (heard <-chan string, ended <-chan 
 
 func ending(t *testing.T, ended <-chan error) error {
 	t.Helper()
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(patience):
-		require.Fail(t, "it goes on to listen")
-		return nil
-	}
+	return await.Receive(t, patience, ended, "it goes on to listen")
 }
 
 // dialer connects unless it was cut.

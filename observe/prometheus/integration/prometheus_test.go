@@ -27,11 +27,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	observe "github.com/pglatch/pglatch/observe/prometheus"
 )
 
-// patience bounds what must happen soon on a slow and busy machine.
-const patience = 60 * time.Second
+const patience = await.Patience
 
 // A judge evaluates alert rules over a storage.
 type judge struct {
