@@ -11,13 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/session"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/test/soak"
@@ -30,7 +29,7 @@ func TestACanceledAcquireReturnsItsCauseAndLeavesNoWaiter(t *testing.T) {
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		judge := connect(t, dsn)
+		judge := pgtest.Connect(t, dsn)
 		holder, l := open(t, dsn, session.DefaultTTL), open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, holder, agents.ID(1))
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -54,7 +53,7 @@ func TestThoseBehindACanceledWaiterWaitOn(t *testing.T) {
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		judge := connect(t, dsn)
+		judge := pgtest.Connect(t, dsn)
 		holder, l := open(t, dsn, session.DefaultTTL), open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, holder, agents.ID(1))
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -89,7 +88,7 @@ func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenItsContextEndsAroundTheGrant
 			t.Run(name, func(t *testing.T) {
 				dsn := pgtest.DSN(t)
 				l := open(t, dsn, session.DefaultTTL)
-				r := canceler{t: t, l: l, holder: connect(t, dsn), judge: connect(t, dsn), aim: raceAt, try: try}
+				r := canceler{t: t, l: l, holder: pgtest.Connect(t, dsn), judge: pgtest.Connect(t, dsn), aim: raceAt, try: try}
 				n, held := soak.Size(t, 500, 10_000), 0
 				for range n {
 					if r.race() {

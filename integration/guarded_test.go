@@ -136,8 +136,8 @@ type holdUp struct {
 // newHoldUp starts the leader in a network namespace, unless ns is "".
 func newHoldUp(t *testing.T, dsn, childDSN, ns, statement string, bare bool) *holdUp {
 	t.Helper()
-	h := &holdUp{t: t, dsn: dsn, judge: connect(t, dsn)}
-	somebody := connect(t, dsn)
+	h := &holdUp{t: t, dsn: dsn, judge: pgtest.Connect(t, dsn)}
+	somebody := pgtest.Connect(t, dsn)
 	for _, sql := range []string{
 		postgres.Schema(""), "CREATE TABLE somebodys (i int); INSERT INTO somebodys VALUES (1)", "BEGIN; SELECT FROM somebodys FOR UPDATE",
 	} {

@@ -34,7 +34,7 @@ func TestTheQueueMovesOnPastAKilledWaiter(t *testing.T) {
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		judge := connect(t, dsn)
+		judge := pgtest.Connect(t, dsn)
 		l := open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, l, agents.ID(1))
 		first := start(t, "wait", dsn)

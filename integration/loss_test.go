@@ -127,7 +127,7 @@ func TestTheLockOfAStoppedProcessIsFreeAndItsFirstActFindsItLost(t *testing.T) {
 		lock := acquire(t, l, agents.ID(1))
 		<-time.After(aPause)
 		var free bool
-		require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "SELECT pg_try_advisory_lock(99, 1)").Scan(&free))
+		require.NoError(t, pgtest.Connect(t, dsn).QueryRow(t.Context(), "SELECT pg_try_advisory_lock(99, 1)").Scan(&free))
 		assert.False(t, free, "the plain lock was freed too")
 
 		holder.Signal(syscall.SIGCONT)

@@ -53,14 +53,6 @@ func acquire(t *testing.T, l *advisory.Locker, key namespace.Key) *advisory.Lock
 	return lock
 }
 
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
 // locks counts the advisory locks of the connection's database, granted and
 // waited for.
 func locks(t *testing.T, conn *pgx.Conn) (granted, waiting int) {

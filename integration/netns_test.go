@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/netns"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 )
 
@@ -27,7 +28,7 @@ func TestABlackHoleEndsALockForEverAlsoAfterItHeals(t *testing.T) {
 		lock := acquire(t, other, agents.ID(1))
 		assert.Contains(t, holder.Says("lost"), "no answer from the server")
 		n.Forward(t, true)
-		judge := connect(t, local)
+		judge := pgtest.Connect(t, local)
 		for range 10 { // a second
 			holder.Says("not held")
 			granted, _ := locks(t, judge)

@@ -58,7 +58,7 @@ func TestALockTxOfAStoppedProcessIsFreeWhenTheServerEndsItsTransaction(t *testin
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		judge := connect(t, dsn)
+		judge := pgtest.Connect(t, dsn)
 		_, err := judge.Exec(t.Context(), "CREATE TABLE writes (id bigint)")
 		require.NoError(t, err)
 		bounded, control := start(t, "transaction", dsn), start(t, "transaction unbounded", dsn)

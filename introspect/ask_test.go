@@ -1,7 +1,6 @@
 package introspect_test
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,14 +72,6 @@ func join(t *testing.T, dsn string, config introspect.Config, source introspect.
 	return member
 }
 
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	return conn
-}
-
 // listening waits until n sessions listen.
 func listening(t *testing.T, conn *pgx.Conn, n int) {
 	t.Helper()
@@ -96,7 +87,7 @@ func listening(t *testing.T, conn *pgx.Conn, n int) {
 func TestAProcessAnswersWhatItIsAsked(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	join(t, dsn, introspect.Config{Service: "billing", Version: "v1.2.3"}, &orders{n: 100, label: "nightly"})
 	listening(t, conn, 1)
 
@@ -124,7 +115,7 @@ func TestAProcessAnswersWhatItIsAsked(t *testing.T) {
 func TestALargeAnswerComesInParts(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	join(t, dsn, introspect.Config{}, &orders{n: 5000, label: strings.Repeat("ü€", 20)})
 	listening(t, conn, 1)
 	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Limit: introspect.MaxLimit, Timeout: time.Minute})
@@ -139,7 +130,7 @@ func TestALargeAnswerComesInParts(t *testing.T) {
 func TestWhatAProcessHidesIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	election := &introspect.Election{Key: "job/1", Error: "taking job/1 over: no rights"}
 	join(t, dsn, introspect.Config{HideEntities: true}, &orders{n: 3, label: "of Mr X", election: election})
 	listening(t, conn, 1)
@@ -160,7 +151,7 @@ func TestWhatAProcessHidesIsNotAnswered(t *testing.T) {
 func TestAProcessThatDoesNotAnswerIsSilentAndTheOthersAreHeard(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	block := make(chan struct{})
 	other := func(m *introspect.Member) { // another process, as far as the database can tell
 		m.Conn.Host, m.ApplicationName = "localhost", "stuck@test"
@@ -184,7 +175,7 @@ func TestAProcessThatDoesNotAnswerIsSilentAndTheOthersAreHeard(t *testing.T) {
 func TestNobodyListensForAProgramThatIsSwitchedOffOrHasNoConnection(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	require.Nil(t, join(t, dsn, introspect.Config{Off: true}, &orders{n: 1}))
 	idle := &orders{n: 1}
 	idle.gone.Store(true)
@@ -202,7 +193,7 @@ func TestNobodyListensForAProgramThatIsSwitchedOffOrHasNoConnection(t *testing.T
 func TestARequestReachesItsProcessOnlyFromARoleThatCouldEndItsSessions(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.StartServer(t, pgserver.Options{}).DSN("postgres")
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	source := &orders{n: 3}
 	join(t, dsn, introspect.Config{}, source)
 	listening(t, conn, 1)
@@ -241,10 +232,10 @@ func TestARequestReachesItsProcessOnlyFromARoleThatCouldEndItsSessions(t *testin
 func TestWhatIsNoQuestionIsPassedOver(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	join(t, dsn, introspect.Config{}, &orders{n: 1})
 	listening(t, conn, 1)
-	application := connect(t, dsn)
+	application := pgtest.Connect(t, dsn)
 	_, err := application.Exec(t.Context(), "LISTEN application")
 	require.NoError(t, err)
 	for _, payload := range []string{
@@ -270,7 +261,7 @@ func TestWhatIsNoQuestionIsPassedOver(t *testing.T) {
 
 func TestAQuestionThatCannotBeSentSaysSo(t *testing.T) {
 	t.Parallel()
-	conn := connect(t, pgtest.DSN(t))
+	conn := pgtest.Connect(t, pgtest.DSN(t))
 	for _, q := range []introspect.Question{{Limit: -1}, {Limit: introspect.MaxLimit + 1}, {Prefix: strings.Repeat("x", 8000)}} {
 		_, err := introspect.Ask(t.Context(), conn, q)
 		require.ErrorIs(t, err, introspect.ErrQuestion)
@@ -287,7 +278,7 @@ func TestAQuestionThatCannotBeSentSaysSo(t *testing.T) {
 func TestAListenerComesBackAfterItsSessionEnded(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	join(t, dsn, introspect.Config{}, &orders{n: 1})
 	listening(t, conn, 1)
 	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 20 * time.Second})
@@ -304,7 +295,7 @@ func TestAListenerComesBackAfterItsSessionEnded(t *testing.T) {
 func TestAFloodOfQuestionsIsAnsweredAHundredTimesASecond(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	join(t, dsn, introspect.Config{}, &orders{n: 1})
 	listening(t, conn, 1)
 	const reply, questions = "pglatch_reply_0123456789abcdef01234567", 50

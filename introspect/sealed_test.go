@@ -68,7 +68,7 @@ func labels(t *testing.T, conn *pgx.Conn, q introspect.Question) map[string]stri
 
 func TestEntitiesAndLabelsAreToldToRolesThatMayReadThem(t *testing.T) {
 	t.Parallel()
-	admin := connect(t, pgtest.StartServer(t, pgserver.Options{}).DSN("postgres"))
+	admin := pgtest.Connect(t, pgtest.StartServer(t, pgserver.Options{}).DSN("postgres"))
 	_, err := admin.Exec(t.Context(), "CREATE ROLE support")
 	require.NoError(t, err)
 	owner := as(t, admin, "owner")
@@ -108,7 +108,7 @@ func TestEntitiesAndLabelsAreToldToRolesThatMayReadThem(t *testing.T) {
 func TestAnAnswerIsReadByWhoAskedAlone(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn, eavesdropper := connect(t, dsn), connect(t, dsn)
+	conn, eavesdropper := pgtest.Connect(t, dsn), pgtest.Connect(t, dsn)
 	source := &orders{n: 100, label: "nightly", block: make(chan struct{})}
 	join(t, dsn, introspect.Config{}, source)
 	listening(t, conn, 1)
@@ -156,7 +156,7 @@ func TestAHandlerOfNotificationsOfTheCallersTakesNoAnswers(t *testing.T) {
 	require.NoError(t, err)
 	cc.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	join(t, dsn, introspect.Config{}, &orders{n: 1}, func(m *introspect.Member) { m.Conn = cc })
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	listening(t, conn, 1)
 	assert.Len(t, labels(t, conn, introspect.Question{}), 1, "a process whose configuration has one answers")
 

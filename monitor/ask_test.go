@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -142,7 +143,7 @@ func TestADeadlockIsAVerdict(t *testing.T) {
 		one := locker(t, dsn, "one")
 		first, err := one.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
-		byHand := connect(t, dsn, "by hand")
+		byHand := clitest.Connect(t, dsn, "by hand")
 		lock(t, byHand, agents.ID(2))
 		waitFor(t, one, first.Context(), agents.ID(2))
 		wait(t, dsn, byHand, agents.ID(1))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/monitor"
@@ -17,9 +18,9 @@ func TestALockTableThatFillsNamesWhoFillsIt(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20", "max_prepared_transactions": "0", "autovacuum": "off"}})
 	dsn := server.DSN("postgres")
-	hoarder := connect(t, dsn, "hoarder")
+	hoarder := clitest.Connect(t, dsn, "hoarder")
 	run(t, hoarder, "SELECT pg_advisory_lock(5, n) FROM generate_series(1, 170) AS n")
-	run(t, connect(t, dsn, "modest"), "SELECT pg_advisory_lock(6, 1)")
+	run(t, clitest.Connect(t, dsn, "modest"), "SELECT pg_advisory_lock(6, 1)")
 	m := open(t, monitor.Config{DSN: dsn})
 	var full monitor.Verdict
 	require.Eventually(t, func() bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/monitor/echov4"
@@ -63,7 +64,7 @@ func assertSecurityHeaders(t *testing.T, h http.Header) {
 func TestScenario_QueryAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	holder, waiter := connect(t, dsn, "hook"), connect(t, dsn, "reaper")
+	holder, waiter := clitest.Connect(t, dsn, "hook"), clitest.Connect(t, dsn, "reaper")
 	holderPID, waiterPID := pid(holder), pid(waiter)
 	lock(t, holder, agents.ID(42))
 	lock(t, holder, agents.ID(1<<62))
@@ -117,7 +118,7 @@ func TestScenario_QueryAdvisoryLocks(t *testing.T) {
 func TestFiltersNarrowTheList(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	a, b, c := connect(t, dsn, "worker-a"), connect(t, dsn, "worker-b"), connect(t, dsn, "Worker-C")
+	a, b, c := clitest.Connect(t, dsn, "worker-a"), clitest.Connect(t, dsn, "worker-b"), clitest.Connect(t, dsn, "Worker-C")
 	aPID := pid(a)
 	for conn, k := range map[*pgx.Conn]namespace.Key{a: agents.ID(42), b: orders.ID(7)} {
 		lock(t, conn, k)

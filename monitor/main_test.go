@@ -1,16 +1,15 @@
 package monitor_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
@@ -55,18 +54,6 @@ func snapshot(t *testing.T, m *monitor.Monitor) monitor.Snapshot {
 	return s
 }
 
-// connect opens a session with an application_name.
-func connect(t *testing.T, dsn, application string) *pgx.Conn {
-	t.Helper()
-	cc, err := pgx.ParseConfig(dsn)
-	require.NoError(t, err)
-	cc.RuntimeParams["application_name"] = application
-	conn, err := pgx.ConnectConfig(t.Context(), cc)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	return conn
-}
-
 func pid(conn *pgx.Conn) uint32 { return conn.PgConn().PID() }
 
 // lockSQL is "pg_advisory_lock(…)" or one of its sisters for a key.
@@ -93,31 +80,7 @@ func lock(t *testing.T, conn *pgx.Conn, k namespace.Key) {
 // The wait ends with the test.
 func wait(t *testing.T, dsn string, conn *pgx.Conn, k namespace.Key) {
 	t.Helper()
-	waitIn(t, dsn, conn, lockSQL("pg_advisory_lock", k))
-}
-
-// waitIn is wait in a statement.
-func waitIn(t *testing.T, dsn string, conn *pgx.Conn, sql string) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	waiter := pid(conn)
-	go func() {
-		defer close(ended)
-		_, _ = conn.Exec(ctx, sql)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-		_ = conn.Close(context.WithoutCancel(ctx)) // does nothing if the cancel broke the connection
-		<-conn.PgConn().CleanupDone()
-	})
-	look := connect(t, dsn, "look")
-	require.Eventually(t, func() bool {
-		var waits bool
-		err := look.QueryRow(t.Context(), `SELECT count(*) > 0 FROM pg_locks WHERE pid = $1 AND NOT granted AND waitstart IS NOT NULL`, waiter).Scan(&waits)
-		return err == nil && waits
-	}, patience, 5*time.Millisecond)
+	clitest.WaitFor(t, dsn, conn, lockSQL("pg_advisory_lock", k))
 }
 
 // sessions counts the monitor's sessions in the database of look.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/monitor"
 )
@@ -25,14 +26,14 @@ type listed struct {
 func TestALongListComesInPagesThatHaveEachLockOnce(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	holder, waiter, other := connect(t, dsn, "holder"), connect(t, dsn, "waiter"), connect(t, dsn, "other")
+	holder, waiter, other := clitest.Connect(t, dsn, "holder"), clitest.Connect(t, dsn, "waiter"), clitest.Connect(t, dsn, "other")
 	run(t, holder, "SELECT pg_advisory_lock(9, g) FROM generate_series(-600, 600) AS g")
 	run(t, holder, "SELECT pg_advisory_lock(g) FROM generate_series(-50, 50) AS g")
 	for _, conn := range []string{"a", "b", "c"} {
-		run(t, connect(t, dsn, conn), "SELECT pg_advisory_lock_shared(8, 1)")
+		run(t, clitest.Connect(t, dsn, conn), "SELECT pg_advisory_lock_shared(8, 1)")
 	}
-	waitIn(t, dsn, waiter, "SELECT pg_advisory_lock(8, 1)")
-	waitIn(t, dsn, other, "SELECT pg_advisory_lock(9, 600)")
+	clitest.WaitFor(t, dsn, waiter, "SELECT pg_advisory_lock(8, 1)")
+	clitest.WaitFor(t, dsn, other, "SELECT pg_advisory_lock(9, 600)")
 	h := open(t, monitor.Config{DSN: dsn}).Handler()
 	const all = 1201 + 101 + 4 + 1
 	for _, c := range []struct {
@@ -72,7 +73,7 @@ func TestALongListComesInPagesThatHaveEachLockOnce(t *testing.T) {
 func TestAPositionThatIsGoneIsGoneOnFrom(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	holder := connect(t, dsn, "holder")
+	holder := clitest.Connect(t, dsn, "holder")
 	run(t, holder, "SELECT pg_advisory_lock(9, g) FROM generate_series(1, 5) AS g")
 	h := open(t, monitor.Config{DSN: dsn}).Handler()
 	first := decode[listed](t, get(t, h, "/api/advisory-locks?limit=2"))

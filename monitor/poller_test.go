@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/capture"
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/monitor"
@@ -23,7 +24,7 @@ import (
 func TestFiftyViewersShareOneQuery(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	lock(t, connect(t, dsn, ""), agents.ID(1))
+	lock(t, clitest.Connect(t, dsn, ""), agents.ID(1))
 	m := open(t, monitor.Config{DSN: dsn, MinInterval: time.Hour})
 	var viewers sync.WaitGroup
 	for range 50 {
@@ -132,7 +133,7 @@ func TestCloseEndsEverythingAndMayBeCalledAgain(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	m := open(t, monitor.Config{DSN: dsn})
 	snapshot(t, m)
-	look := connect(t, dsn, "")
+	look := clitest.Connect(t, dsn, "")
 	require.Equal(t, 1, sessions(t, look))
 	m.Close()
 	m.Close()
@@ -149,7 +150,7 @@ func TestARestartOfTheServerIsOutlived(t *testing.T) {
 	snapshot(t, m)
 
 	require.NoError(t, server.Restart(t.Context(), pgserver.Fast))
-	lock(t, connect(t, server.DSN(""), ""), agents.ID(1))
+	lock(t, clitest.Connect(t, server.DSN(""), ""), agents.ID(1))
 	assert.Len(t, snapshot(t, m).Locks, 1, "at once, on a new connection")
 	assert.Empty(t, log.String())
 
@@ -167,7 +168,7 @@ func TestARestartOfTheServerIsOutlived(t *testing.T) {
 func TestAStatementThatTheServerStopsLeavesTheConnectionUsable(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{})
-	admin := connect(t, server.DSN(""), "")
+	admin := clitest.Connect(t, server.DSN(""), "")
 	m := open(t, monitor.Config{DSN: server.DSN("")})
 	snapshot(t, m)
 	var before, after uint32

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/monitor"
 )
@@ -22,16 +23,16 @@ func TestWhoWaitsForWhomIsWhatPostgreSQLSays(t *testing.T) {
 		functions := []string{"pg_advisory_lock", "pg_advisory_lock_shared"}
 		holders := 1 + rand.IntN(2)
 		for i := range holders {
-			run(t, connect(t, dsn, fmt.Sprint("holder", i)), lockSQL(functions[min(holders-1, 1)], agents.ID(42)))
+			run(t, clitest.Connect(t, dsn, fmt.Sprint("holder", i)), lockSQL(functions[min(holders-1, 1)], agents.ID(42)))
 		}
 		for i := range 7 {
 			function := functions[rand.IntN(2)]
 			if i == 0 {
 				function = functions[0] // so that all that follow wait
 			}
-			waitIn(t, dsn, connect(t, dsn, fmt.Sprint("waiter", i)), lockSQL(function, agents.ID(42)))
+			clitest.WaitFor(t, dsn, clitest.Connect(t, dsn, fmt.Sprint("waiter", i)), lockSQL(function, agents.ID(42)))
 		}
-		look := connect(t, dsn, "look")
+		look := clitest.Connect(t, dsn, "look")
 
 		s := snapshot(t, m)
 
@@ -58,7 +59,7 @@ func TestASessionThatHoldsALockAndWaitsForItDoesNotWaitForItself(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	m := open(t, monitor.Config{DSN: dsn})
-	reader, upgrade := connect(t, dsn, "reader"), connect(t, dsn, "upgrade")
+	reader, upgrade := clitest.Connect(t, dsn, "reader"), clitest.Connect(t, dsn, "upgrade")
 	shared := lockSQL("pg_advisory_lock_shared", agents.ID(42))
 	run(t, reader, shared)
 	run(t, upgrade, shared)

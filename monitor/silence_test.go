@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/introspect"
@@ -59,7 +60,7 @@ func TestALockThatWasTakenJustBeforeAStopIsThatOfASilentHolder(t *testing.T) {
 		until(t, m, toldBy(monitor.SourceProcess))
 		stopAnswers(t, dsn, m)
 		acquire(t, l, agents.ID(2)) // of which it told nobody
-		lock(t, connect(t, dsn, "psql"), agents.ID(3))
+		lock(t, clitest.Connect(t, dsn, "psql"), agents.ID(3))
 
 		s := until(t, m, func(s monitor.Snapshot) bool { return len(s.Locks) == 3 && s.Locks[1].Silent })
 		assert.True(t, s.Locks[0].Silent)
@@ -85,9 +86,9 @@ func TestALockThatWasTakenJustBeforeAStopIsThatOfASilentHolder(t *testing.T) {
 func TestALockOfAnIdleSessionIsAtLeastAsOldAsItsLastStatement(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn, "psql")
+	conn := clitest.Connect(t, dsn, "psql")
 	lock(t, conn, agents.ID(1))
-	look := connect(t, dsn, "look")
+	look := clitest.Connect(t, dsn, "look")
 	require.Eventually(t, func() bool {
 		var idle float64
 		err := look.QueryRow(t.Context(), `SELECT extract(epoch FROM clock_timestamp() - state_change)::float8 FROM pg_stat_activity WHERE pid = $1`, pid(conn)).Scan(&idle)

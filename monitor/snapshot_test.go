@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/monitor"
@@ -22,7 +23,7 @@ func TestASnapshotTellsEverythingAboutAHeldPair(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	m := open(t, monitor.Config{DSN: dsn})
-	conn := connect(t, dsn, "holder")
+	conn := clitest.Connect(t, dsn, "holder")
 	before := serverNow(t, conn)
 	lock(t, conn, agents.ID(42))
 
@@ -70,7 +71,7 @@ func TestEveryKeyIsShownAsItWasTaken(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	m := open(t, monitor.Config{DSN: dsn})
-	conn := connect(t, dsn, "")
+	conn := clitest.Connect(t, dsn, "")
 	text, err := agents.Text("acme/eu")
 	require.NoError(t, err)
 	hashed, _ := text.Tag().Single()
@@ -114,7 +115,7 @@ func TestWaitersAreShownInTheOrderOfTheirQueueWithWhomTheyWaitFor(t *testing.T) 
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	m := open(t, monitor.Config{DSN: dsn})
-	holder, first, second := connect(t, dsn, "holder"), connect(t, dsn, "first"), connect(t, dsn, "second")
+	holder, first, second := clitest.Connect(t, dsn, "holder"), clitest.Connect(t, dsn, "first"), clitest.Connect(t, dsn, "second")
 	p0, p1, p2 := pid(holder), pid(first), pid(second)
 	key := agents.ID(1 << 40)
 	lock(t, holder, key)
@@ -148,7 +149,7 @@ func TestSharedHoldersAreShownTogether(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	m := open(t, monitor.Config{DSN: dsn})
-	a, b := connect(t, dsn, "a"), connect(t, dsn, "b")
+	a, b := clitest.Connect(t, dsn, "a"), clitest.Connect(t, dsn, "b")
 	for _, conn := range []*pgx.Conn{a, b} {
 		run(t, conn, lockSQL("pg_advisory_lock_shared", agents.ID(1)))
 	}
@@ -165,7 +166,7 @@ func TestALockIsHeldSinceTheMonitorFirstSawIt(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	m := open(t, monitor.Config{DSN: dsn})
-	conn := connect(t, dsn, "")
+	conn := clitest.Connect(t, dsn, "")
 	lock(t, conn, agents.ID(1))
 	first := snapshot(t, m)
 	second := snapshot(t, m)
@@ -185,7 +186,7 @@ func TestALockIsHeldSinceTheMonitorFirstSawIt(t *testing.T) {
 func TestALockerOfThisProcessKnowsBetterSinceWhenALockIsHeld(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn, "")
+	conn := clitest.Connect(t, dsn, "")
 	owner, since := pid(conn), time.Now().Add(-time.Hour)
 	m := open(t, monitor.Config{DSN: dsn, HeldSince: func(pid uint32, tag namespace.Tag) (time.Time, bool) {
 		return since, pid == owner && tag == agents.ID(1).Tag()
@@ -204,7 +205,7 @@ func TestALockerOfThisProcessKnowsBetterSinceWhenALockIsHeld(t *testing.T) {
 func TestLocksOfAnotherDatabaseAreNotShown(t *testing.T) {
 	t.Parallel()
 	here, there := pgtest.DSN(t), pgtest.DSN(t)
-	lock(t, connect(t, there, ""), agents.ID(1))
+	lock(t, clitest.Connect(t, there, ""), agents.ID(1))
 	assert.Empty(t, snapshot(t, open(t, monitor.Config{DSN: here})).Locks)
 	assert.Len(t, snapshot(t, open(t, monitor.Config{DSN: there})).Locks, 1)
 }
@@ -212,7 +213,7 @@ func TestLocksOfAnotherDatabaseAreNotShown(t *testing.T) {
 func TestTheClientsAddressIsShownOnlyOnRequest(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn, "")
+	conn := clitest.Connect(t, dsn, "")
 	lock(t, conn, agents.ID(1))
 	var want *netip.Addr
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT inet_client_addr()`).Scan(&want))
@@ -224,7 +225,7 @@ func TestTheClientsAddressIsShownOnlyOnRequest(t *testing.T) {
 func TestRedactHidesAnEntityEverywhere(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn, "")
+	conn := clitest.Connect(t, dsn, "")
 	for _, k := range []namespace.Key{agents.ID(1947110011), orders.ID(1947120022), namespace.Pair(9, 1947130033)} {
 		lock(t, conn, k)
 	}
@@ -252,7 +253,7 @@ func TestRedactHidesAnEntityEverywhere(t *testing.T) {
 func TestSettingsOfTheDatabaseChangeNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	admin := connect(t, dsn, "")
+	admin := clitest.Connect(t, dsn, "")
 	run(t, admin, `CREATE SCHEMA evil`)
 	run(t, admin, `CREATE VIEW evil.pg_locks AS SELECT * FROM pg_catalog.pg_locks WHERE false`)
 	run(t, admin, `CREATE FUNCTION evil.set_config(text, text, boolean) RETURNS text LANGUAGE sql AS 'SELECT NULL::text'`)
@@ -267,7 +268,7 @@ func TestSettingsOfTheDatabaseChangeNothing(t *testing.T) {
 	}
 	lock(t, admin, agents.ID(42)) // on a session from before the settings
 	var fooled int
-	require.NoError(t, connect(t, dsn, "").QueryRow(t.Context(), `SELECT count(*) FROM pg_locks`).Scan(&fooled))
+	require.NoError(t, clitest.Connect(t, dsn, "").QueryRow(t.Context(), `SELECT count(*) FROM pg_locks`).Scan(&fooled))
 	require.Zero(t, fooled, "control: the settings fool others")
 	m := open(t, monitor.Config{DSN: dsn})
 	for range 3 {
@@ -296,16 +297,16 @@ func TestTheMonitorsSettingsEndWithItsQuery(t *testing.T) {
 		return nil
 	}
 	snapshot(t, open(t, monitor.Config{ConnConfig: cc}))
-	assert.Equal(t, settings(connect(t, cc.ConnString(), "").PgConn()), settings(own), "a pooler may give this connection to another client")
+	assert.Equal(t, settings(clitest.Connect(t, cc.ConnString(), "").PgConn()), settings(own), "a pooler may give this connection to another client")
 }
 
 func TestARoleWithoutRightsSeesWhoHoldsWhatAndLearnsWhatIsHidden(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_prepared_transactions": "2"}})
-	admin := connect(t, server.DSN(""), "admin")
+	admin := clitest.Connect(t, server.DSN(""), "admin")
 	run(t, admin, `CREATE ROLE viewer LOGIN PASSWORD 'x'`)
 	lock(t, admin, agents.ID(42))
-	waiter := connect(t, server.DSN(""), "waiter")
+	waiter := clitest.Connect(t, server.DSN(""), "waiter")
 	wait(t, server.DSN(""), waiter, agents.ID(42))
 	cc, err := pgx.ParseConfig(server.DSN(""))
 	require.NoError(t, err)
@@ -339,11 +340,11 @@ func TestARoleWithoutRightsSeesWhoHoldsWhatAndLearnsWhatIsHidden(t *testing.T) {
 func TestALockOfAPreparedTransactionHasNoProcess(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_prepared_transactions": "2"}})
-	conn := connect(t, server.DSN(""), "")
+	conn := clitest.Connect(t, server.DSN(""), "")
 	run(t, conn, `BEGIN`)
 	run(t, conn, lockSQL("pg_advisory_xact_lock", agents.ID(42)))
 	run(t, conn, `PREPARE TRANSACTION 'forgotten'`)
-	waiter := connect(t, server.DSN(""), "waiter")
+	waiter := clitest.Connect(t, server.DSN(""), "waiter")
 	wait(t, server.DSN(""), waiter, agents.ID(42))
 
 	s := snapshot(t, open(t, monitor.Config{DSN: server.DSN("")}))

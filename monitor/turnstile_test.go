@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	gate "github.com/pglatch/pglatch/internal/turnstile"
@@ -69,12 +70,12 @@ func TestWhoWaitsForTheTurnstileWaitsForTheKeyBehindTheFirst(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	m := open(t, monitor.Config{DSN: dsn})
 	key := agents.ID(42)
-	reader, writer := connect(t, dsn, "reader"), connect(t, dsn, "writer")
-	behind, late := connect(t, dsn, "behind"), connect(t, dsn, "late")
+	reader, writer := clitest.Connect(t, dsn, "reader"), clitest.Connect(t, dsn, "writer")
+	behind, late := clitest.Connect(t, dsn, "behind"), clitest.Connect(t, dsn, "late")
 	run(t, reader, lockSQL("pg_advisory_lock_shared", key))
 	lock(t, writer, turnstile(key)) // between two wait steps: it is in no queue
 	wait(t, dsn, behind, turnstile(key))
-	waitIn(t, dsn, late, lockSQL("pg_advisory_lock_shared", turnstile(key)))
+	clitest.WaitFor(t, dsn, late, lockSQL("pg_advisory_lock_shared", turnstile(key)))
 	r, w, b, l := pid(reader), pid(writer), pid(behind), pid(late)
 
 	s := snapshot(t, m)
@@ -105,7 +106,7 @@ func TestAHolderThatStillHasTheTurnstileIsShownOnce(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	m := open(t, monitor.Config{DSN: dsn})
 	key := agents.ID(42)
-	holder, waiter := connect(t, dsn, "holder"), connect(t, dsn, "waiter")
+	holder, waiter := clitest.Connect(t, dsn, "holder"), clitest.Connect(t, dsn, "waiter")
 	lock(t, holder, turnstile(key))
 	lock(t, holder, key)
 	wait(t, dsn, waiter, turnstile(key))
@@ -124,7 +125,7 @@ func TestATurnstileIsKnownFromBeforeWhenItsKeyIsFreeForAnInstant(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	m := open(t, monitor.Config{DSN: dsn})
 	key := agents.ID(42)
-	holder, first, second := connect(t, dsn, "holder"), connect(t, dsn, "first"), connect(t, dsn, "second")
+	holder, first, second := clitest.Connect(t, dsn, "holder"), clitest.Connect(t, dsn, "first"), clitest.Connect(t, dsn, "second")
 	lock(t, holder, key)
 	lock(t, first, turnstile(key))
 	wait(t, dsn, second, turnstile(key))

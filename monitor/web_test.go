@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/monitor"
 )
@@ -16,7 +17,7 @@ import (
 func TestThePageShowsALockThatIsHeld(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	lock(t, connect(t, dsn, "holder"), agents.ID(42))
+	lock(t, clitest.Connect(t, dsn, "holder"), agents.ID(42))
 	m := open(t, monitor.Config{DSN: dsn})
 	w := get(t, m.Page(), "/locks/")
 	require.Equal(t, http.StatusOK, w.Code)

@@ -50,7 +50,7 @@ func TestAnIndexIsNotCreatedWhileAPlainWaiterWaits(t *testing.T) {
 	backend := postgres.Config{DSN: pgtest.DSN(t)}
 	conn := newItems(t, backend.DSN)
 	join(t, "leader", backend, leader.Config{}, nil).requireStory("acquired 1.1")
-	waiter := connect(t, backend.DSN)
+	waiter := pgtest.Connect(t, backend.DSN)
 	k1, k2, _ := election.Tag().Pair()
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
@@ -69,7 +69,7 @@ func TestAnIndexIsNotCreatedWhileAPlainWaiterWaits(t *testing.T) {
 
 func newItems(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	_, err := conn.Exec(t.Context(), "CREATE TABLE items AS SELECT n AS id, n::text AS name FROM generate_series(1, 1000) AS n")
 	require.NoError(t, err)
 	return conn

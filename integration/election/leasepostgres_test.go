@@ -33,7 +33,7 @@ func newLeaseServer(t *testing.T) electiontest.Setup {
 	require.NoError(t, store.Migrate(t.Context()))
 	return leaseSetup("lease/postgres", server.DSN(""), store,
 		bounced("sessions ended", func(c *electiontest.Cluster) {
-			_, err := connect(c.T, server.DSN("")).Exec(c.T.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			_, err := pgtest.Connect(c.T, server.DSN("")).Exec(c.T.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 				WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
 			require.NoError(c.T, err)
 		}),

@@ -4,12 +4,8 @@ package election
 
 import (
 	"cmp"
-	"context"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/electiontest"
@@ -51,14 +47,6 @@ func newElector(identity string, backend postgres.Config, config leader.Config) 
 	config.Name, config.Backend, config.Identity = "election", b, identity
 	config.LeaseDuration, config.Retry = cmp.Or(config.LeaseDuration, calm), leader.FixedInterval{Interval: retry}
 	return leader.New(config)
-}
-
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
 }
 
 // until waits until a condition holds.

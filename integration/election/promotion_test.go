@@ -29,9 +29,9 @@ func TestTermsRiseWhenAStandbyThatMissedSomeBecomesThePrimary(t *testing.T) {
 	for _, identity := range []string{"a", "b"} {
 		join(t, identity, backend, leader.Config{}, func(ctx context.Context) { terms <- leader.TermOfContext(ctx) })
 	}
-	connection := connect(t, primary.DSN(""))
+	connection := pgtest.Connect(t, primary.DSN(""))
 	known := func() (n uint64) {
-		_ = connect(t, standby.DSN("")).QueryRow(t.Context(), "SELECT n FROM pglatch_election").Scan(&n) // 0 at first
+		_ = pgtest.Connect(t, standby.DSN("")).QueryRow(t.Context(), "SELECT n FROM pglatch_election").Scan(&n) // 0 at first
 		return n
 	}
 	until(t, "the standby knows of a term", func() bool { return known() > 0 })
@@ -52,7 +52,7 @@ func TestTermsRiseWhenAStandbyThatMissedSomeBecomesThePrimary(t *testing.T) {
 	require.Less(t, known(), last.N, "the control: numbers that go on from the standby's would repeat")
 
 	var promoted bool
-	require.NoError(t, connect(t, standby.DSN("")).QueryRow(t.Context(), "SELECT pg_promote()").Scan(&promoted))
+	require.NoError(t, pgtest.Connect(t, standby.DSN("")).QueryRow(t.Context(), "SELECT pg_promote()").Scan(&promoted))
 	require.True(t, promoted)
 	after := receive(t, terms, "a term on the new primary")
 	t.Logf("term %v after %v", after, last)

@@ -153,7 +153,7 @@ func throughProxy(t *testing.T, dsn string) (proxy *faultproxy.Proxy, via, direc
 // terminate ends the leader's session.
 func terminate(t *testing.T, dsn string) {
 	t.Helper()
-	tag, err := connect(t, dsn).Exec(t.Context(), terminateSQL)
+	tag, err := pgtest.Connect(t, dsn).Exec(t.Context(), terminateSQL)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, tag.RowsAffected(), "nobody leads")
 }

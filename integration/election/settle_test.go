@@ -25,7 +25,7 @@ func TestASettleDelayCoversTheTimeInWhichALeaderDoesNotKnowOfItsEnd(t *testing.T
 		a.requireWorks(1)
 		leads := make(chan bool, 1)
 		join(t, "b", postgres.Config{DSN: dsn}, leader.Config{SettleDelay: settle}, func(context.Context) { leads <- a.IsLeader() })
-		requireWaiting(t, connect(t, dsn), 1)
+		requireWaiting(t, pgtest.Connect(t, dsn), 1)
 		proxy.Delay(notice)
 		terminate(t, dsn)
 		return receive(t, leads, "b leads")

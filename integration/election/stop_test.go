@@ -28,7 +28,7 @@ func TestAStopEndsTheContextThenTheWorkAndThenFreesTheLock(t *testing.T) {
 			t.Parallel()
 			backend := postgres.Config{DSN: pgtest.DSN(t)}
 			careful := leader.Config{LeaseDuration: 5 * ttl, SettleDelay: time.Hour}
-			judge := connect(t, backend.DSN)
+			judge := pgtest.Connect(t, backend.DSN)
 			isFree := func() (free bool) {
 				k1, k2, _ := election.Tag().Pair()
 				assert.NoError(t, judge.QueryRow(context.Background(), "SELECT pg_try_advisory_xact_lock($1, $2)", k1, k2).Scan(&free))

@@ -24,7 +24,7 @@ const createIndex = "CREATE INDEX CONCURRENTLY items_by_name ON items (name)"
 func newTable(t *testing.T) (dsn string, conn *pgx.Conn) {
 	t.Helper()
 	dsn = pgtest.DSN(t)
-	conn = connect(t, dsn)
+	conn = pgtest.Connect(t, dsn)
 	execute(t, conn, "CREATE TABLE items AS SELECT n AS id, n::text AS name FROM generate_series(1, 1000) AS n")
 	return dsn, conn
 }
@@ -65,11 +65,11 @@ func TestAnIndexIsCreatedConcurrentlyUnderTheLockThatOthersWaitFor(t *testing.T)
 func TestAnIndexIsNotCreatedWhilePlainWaitersWait(t *testing.T) {
 	t.Parallel()
 	dsn, work := newTable(t)
-	holder := connect(t, dsn)
+	holder := pgtest.Connect(t, dsn)
 	execute(t, holder, "SELECT pg_advisory_lock(1)")
 	var wg sync.WaitGroup
 	for range 10 {
-		waiter := connect(t, dsn)
+		waiter := pgtest.Connect(t, dsn)
 		wg.Go(func() { _, _ = waiter.Exec(t.Context(), "SELECT pg_advisory_lock(1), pg_advisory_unlock(1)") })
 	}
 	requireLocks(t, work, 1, 10)
@@ -89,7 +89,7 @@ func TestAWaiterDoesNotKeepAnOldSnapshot(t *testing.T) {
 		t.Helper()
 		dsn, work := newTable(t)
 		lock := acquire(t, open(t, advisory.Config{DSN: dsn}), agents.ID(1))
-		plain := connect(t, dsn)
+		plain := pgtest.Connect(t, dsn)
 		k1, k2, ok := agents.ID(1).Tag().Pair()
 		require.True(t, ok)
 		var wg sync.WaitGroup

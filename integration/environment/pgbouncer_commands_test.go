@@ -20,12 +20,11 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/pgtest/service"
 	"github.com/pglatch/pglatch/internal/test/servetest"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+	shards "github.com/pglatch/pglatch/leader/shards/postgres"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/namespace"
-
-	"github.com/pglatch/pglatch/leader/shards/driver"
-	shards "github.com/pglatch/pglatch/leader/shards/postgres"
 )
 
 // A pooledCommand is a command, and what becomes of it behind a pooler.
@@ -130,7 +129,7 @@ func pooledServer(t *testing.T) *pgserver.Server {
 		p.Number("up")
 	}
 	clitest.Start(t, at, "leader", "run", "@79", "--allow-resign", "--", "sleep", "300")
-	direct := connect(t, server.DSN(""))
+	direct := pgtest.Connect(t, server.DSN(""))
 	execute(t, direct, "SELECT pg_advisory_lock(78)")
 	await := func(query string, n int) {
 		require.Eventually(t, func() bool {
@@ -140,7 +139,7 @@ func pooledServer(t *testing.T) *pgserver.Server {
 	}
 	await("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pglatch answers: %' AND wait_event = 'ClientRead'", 3)
 	await("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 79", 1)
-	waiter := connect(t, server.DSN("")) // so that a tree has something to show
+	waiter := pgtest.Connect(t, server.DSN("")) // so that a tree has something to show
 	clitest.WaitFor(t, server.DSN(""), waiter, "SELECT pg_advisory_lock(78)")
 	return server
 }

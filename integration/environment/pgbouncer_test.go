@@ -32,7 +32,7 @@ func TestOpenRefusesAPoolerThatSharesSessions(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				dsn := service.PgBouncer(t, server, settings...)
-				other := connect(t, dsn) // another client of the pooler
+				other := pgtest.Connect(t, dsn) // another client of the pooler
 				const settings = "SELECT concat_ws(' ', current_setting('search_path'), current_setting('idle_session_timeout'))"
 				var before, after string
 				require.NoError(t, other.QueryRow(t.Context(), settings, pgx.QueryExecModeSimpleProtocol).Scan(&before))
@@ -59,7 +59,7 @@ func TestAProcessAnswersBehindAPoolerInSessionMode(t *testing.T) {
 	t.Cleanup(locker.Close)
 	lock := acquire(t, locker, agents.ID(1))
 	for _, dsn := range []string{server.DSN("postgres"), service.PgBouncer(t, server, "pool_mode=session")} {
-		conn := connect(t, dsn)
+		conn := pgtest.Connect(t, dsn)
 		require.Eventually(t, func() bool {
 			answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
 			require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestBehindAPoolerInSessionModeEverythingWorks(t *testing.T) {
 		t.Helper()
 		server := pgtest.StartServer(t, pgserver.Options{})
 		dsn := service.PgBouncer(t, server, "pool_mode=session")
-		requireEverythingWorks(t, dsn, connect(t, server.DSN("")))
+		requireEverythingWorks(t, dsn, pgtest.Connect(t, server.DSN("")))
 	})
 }
 
@@ -89,7 +89,7 @@ func TestAFullSessionPoolerIsNotRefused(t *testing.T) {
 		dsn := service.PgBouncer(t, server, "pool_mode=session", "default_pool_size=1")
 		locker := open(t, advisory.Config{DSN: dsn, MaxConns: 1})
 		err := locker.Do(t.Context(), agents.ID(1), func(ctx context.Context) error {
-			requireLocks(t, connect(t, server.DSN("")), 1, 0)
+			requireLocks(t, pgtest.Connect(t, server.DSN("")), 1, 0)
 			return ctx.Err()
 		})
 		require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestAnOpenQuestionToAPoolerIsAskedAgain(t *testing.T) {
 				locker := open(t, config)
 				require.EqualValues(t, 2, made.Load())
 				lock := acquire(t, locker, agents.ID(1))
-				_, err := connect(t, server.DSN("")).Exec(t.Context(), "SELECT pg_terminate_backend($1)", pidOf(t, locker))
+				_, err := pgtest.Connect(t, server.DSN("")).Exec(t.Context(), "SELECT pg_terminate_backend($1)", pidOf(t, locker))
 				require.NoError(t, err)
 				requireLost(t, lock)
 				require.NoError(t, acquire(t, locker, agents.ID(1)).Release())
@@ -134,7 +134,7 @@ func TestAClientThatLeavesASessionPoolerLeavesNoLock(t *testing.T) {
 		t.Helper()
 		server := pgtest.StartServer(t, pgserver.Options{})
 		dsn := service.PgBouncer(t, server, "pool_mode=session")
-		direct := connect(t, server.DSN(""))
+		direct := pgtest.Connect(t, server.DSN(""))
 		locker := open(t, advisory.Config{DSN: dsn})
 		lock := acquire(t, locker, agents.ID(1))
 		requireLocks(t, direct, 1, 0)
@@ -150,9 +150,9 @@ func TestATransactionPoolerGrantsOneLockToTwoClients(t *testing.T) {
 	server := pgtest.StartServer(t, pgserver.Options{})
 	dsn := service.PgBouncer(t, server, "pool_mode=transaction")
 	for range 2 {
-		require.True(t, tryLock(t, connect(t, dsn)))
+		require.True(t, tryLock(t, pgtest.Connect(t, dsn)))
 	}
-	require.False(t, tryLock(t, connect(t, server.DSN(""))))
+	require.False(t, tryLock(t, pgtest.Connect(t, server.DSN(""))))
 }
 
 // tryLock takes a lock without pglatch.

@@ -22,7 +22,7 @@ func TestATransactionLockWorksBehindATransactionPooler(t *testing.T) {
 		t.Helper()
 		server := pgtest.StartServer(t, pgserver.Options{})
 		locker := open(t, advisory.Config{DSN: server.DSN("")})
-		direct := connect(t, server.DSN(""))
+		direct := pgtest.Connect(t, server.DSN(""))
 		for _, settings := range [][]string{
 			{"pool_mode=transaction"},
 			{"pool_mode=transaction", "default_pool_size=1"},

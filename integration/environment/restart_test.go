@@ -52,7 +52,7 @@ func surviveRestart(t *testing.T, dsn string, restart func(context.Context) erro
 	for _, l := range []*advisory.Locker{holder, waiter, idle} {
 		requireRecovery(t, l)
 	}
-	direct := connect(t, dsn)
+	direct := pgtest.Connect(t, dsn)
 	requireExclusion(t, open(t, advisory.Config{DSN: dsn, ApplicationName: "holder"}), waiter, direct)
 }
 

@@ -36,7 +36,7 @@ func TestOpenRefusesAStandbyUntilItIsPromoted(t *testing.T) {
 		require.ErrorContains(t, err, "lock space of its own")
 		require.ErrorContains(t, err, "connect to the primary")
 
-		direct := connect(t, standby.DSN(""))
+		direct := pgtest.Connect(t, standby.DSN(""))
 		var promoted bool
 		require.NoError(t, direct.QueryRow(t.Context(), "SELECT pg_promote()").Scan(&promoted))
 		require.True(t, promoted)
@@ -51,7 +51,7 @@ func TestAListOfHostsLeadsToThePrimary(t *testing.T) {
 		primary, standby := startStandby(t)
 		dsn := fmt.Sprintf("postgres://postgres@%s:%d,%s:%d/postgres?sslmode=disable",
 			standby.Host(), standby.Port(), primary.Host(), primary.Port())
-		requireEverythingWorks(t, dsn, connect(t, primary.DSN("")))
+		requireEverythingWorks(t, dsn, pgtest.Connect(t, primary.DSN("")))
 	})
 }
 
@@ -59,7 +59,7 @@ func TestAListOfHostsLeadsToThePrimary(t *testing.T) {
 func TestAPrimaryAndItsStandbyGrantOneLockEach(t *testing.T) {
 	t.Parallel()
 	primary, standby := startStandby(t)
-	require.True(t, tryLock(t, connect(t, primary.DSN(""))))
-	require.True(t, tryLock(t, connect(t, standby.DSN(""))))
-	require.False(t, tryLock(t, connect(t, primary.DSN(""))))
+	require.True(t, tryLock(t, pgtest.Connect(t, primary.DSN(""))))
+	require.True(t, tryLock(t, pgtest.Connect(t, standby.DSN(""))))
+	require.False(t, tryLock(t, pgtest.Connect(t, primary.DSN(""))))
 }

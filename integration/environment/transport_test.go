@@ -29,7 +29,7 @@ func TestEverythingWorksOverAUnixSocket(t *testing.T) {
 		t.Helper()
 		server := pgtest.StartServer(t, pgserver.Options{})
 		dsn := fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres", server.SocketDir(), server.Port())
-		requireEverythingWorks(t, dsn, connect(t, server.DSN("")))
+		requireEverythingWorks(t, dsn, pgtest.Connect(t, server.DSN("")))
 
 		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
 		lock := acquire(t, a, agents.ID(1))
@@ -48,7 +48,7 @@ func TestEverythingWorksOverTLS(t *testing.T) {
 			"ssl": "on", "ssl_cert_file": dir + "/cert.pem", "ssl_key_file": dir + "/key.pem",
 		}})
 		dsn := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=verify-full sslrootcert=%s/cert.pem", server.Port(), dir)
-		direct := connect(t, server.DSN(""))
+		direct := pgtest.Connect(t, server.DSN(""))
 		requireEverythingWorks(t, dsn, direct)
 
 		locker := open(t, advisory.Config{DSN: dsn})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -43,6 +44,15 @@ func DSN(tb testing.TB) string {
 		}
 	})
 	return dsn
+}
+
+// Connect opens a connection that is closed at the end of the test.
+func Connect(tb testing.TB, dsn string) *pgx.Conn {
+	tb.Helper()
+	conn, err := pgx.Connect(tb.Context(), dsn)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }
 
 // Long skips a test in the short form of the tests, go test -short.

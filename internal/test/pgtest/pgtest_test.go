@@ -32,7 +32,7 @@ func TestDSNIsAnEmptyDatabaseOfItsOwn(t *testing.T) {
 
 func TestTheDatabaseIsDroppedAtTheEndOfTheTestWithItsClients(t *testing.T) {
 	t.Parallel()
-	watcher := connect(t, pgtest.DSN(t))
+	watcher := pgtest.Connect(t, pgtest.DSN(t))
 	var dsn string
 	var left *pgx.Conn
 	t.Run("a test", func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestDSNUsesTheServerOfTheEnvironmentAndTouchesNothingElse(t *testing.T) {
 	log, err := server.LogSince(0)
 	require.NoError(t, err)
 	assert.NotContains(t, log, "ERROR")
-	conn := connect(t, server.DSN(""))
+	conn := pgtest.Connect(t, server.DSN(""))
 	var names []string
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT array_agg(datname::text ORDER BY datname) FROM pg_database").Scan(&names))
 	assert.Equal(t, []string{"mine", "postgres", "template0", "template1"}, names)
@@ -111,16 +111,8 @@ func databases(t *testing.T, conn *pgx.Conn, dsn string) (n int) {
 	return n
 }
 
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) })
-	return conn
-}
-
 func execute(t *testing.T, dsn, sql string) {
 	t.Helper()
-	_, err := connect(t, dsn).Exec(t.Context(), sql)
+	_, err := pgtest.Connect(t, dsn).Exec(t.Context(), sql)
 	require.NoError(t, err)
 }
