@@ -50,14 +50,6 @@ func openDB(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	return conn
-}
-
 func newLocker(t *testing.T, locks *advisory.Locker, timeout time.Duration) *gooselock.Locker {
 	t.Helper()
 	l, err := gooselock.New(gooselock.Config{Locker: locks, Timeout: timeout})
@@ -157,7 +149,7 @@ func TestEachCallWaitsForItsWholeTimeoutHoweverOftenOthersTimedOut(t *testing.T)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	release := held(t, dsn)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	short := newLocker(t, open(t, dsn), 300*time.Millisecond)
 	for range 3 {
 		require.Eventually(t, func() bool { // a busy machine does not always say that it is held
@@ -210,7 +202,7 @@ func TestAWaiterWhoseContextEndsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	release := held(t, dsn)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	p := newProvider(t, openDB(t, dsn), migrations, goose.WithSessionLocker(newSessionLocker(t, open(t, dsn), 0)))
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error, 1)

@@ -29,7 +29,7 @@ var slow = fstest.MapFS{
 // migration go on.
 func migrateAndLose(t *testing.T, dsn string, option goose.ProviderOption) (conn *pgx.Conn, openGate func(), up <-chan error) {
 	t.Helper()
-	conn, gate := connect(t, dsn), connect(t, dsn)
+	conn, gate := pgtest.Connect(t, dsn), pgtest.Connect(t, dsn)
 	_, err := conn.Exec(t.Context(), "CREATE TABLE gate AS SELECT false AS passed")
 	require.NoError(t, err)
 	tx, err := gate.Begin(t.Context())
@@ -129,7 +129,7 @@ func TestASessionLockerRefusesAConnectionThatItCannotEnd(t *testing.T) {
 	require.ErrorIs(t, l.SessionLock(t.Context(), conn), gooselock.ErrDriver)
 	require.NoError(t, conn.Close())
 	require.ErrorIs(t, l.SessionLock(t.Context(), conn), sql.ErrConnDone)
-	granted, waiters, err := pgtest.CountLocks(t.Context(), connect(t, dsn), interop.Goose())
+	granted, waiters, err := pgtest.CountLocks(t.Context(), pgtest.Connect(t, dsn), interop.Goose())
 	require.NoError(t, err)
 	require.Zero(t, granted+waiters)
 }

@@ -22,7 +22,7 @@ func TestNoTwoReplicasMigrateWhenTheLocksSessionEnds(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	openGate := gate(t, dsn)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	first, second := replica(t, ours(t, dsn, nil), gated), replica(t, ours(t, dsn, nil), gated)
 	ended := up(first)
 	atGate(t, conn)
@@ -45,7 +45,7 @@ func TestReplicasOfBothKindsExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	openGate := gate(t, dsn)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	old, changed := replica(t, plain(t, dsn), gated), replica(t, ours(t, dsn, nil), gated)
 	ended := up(old)
 	atGate(t, conn)
@@ -124,7 +124,7 @@ func TestADriverThatCannotLockKeepsNobodyOut(t *testing.T) {
 		c.Open = func() (database.Driver, error) { return broken, nil }
 	})
 	require.ErrorIs(t, d.Lock(), broken.err)
-	locked(t, connect(t, dsn), key, 0, 0)
+	locked(t, pgtest.Connect(t, dsn), key, 0, 0)
 }
 
 // failing is a driver whose session has ended.

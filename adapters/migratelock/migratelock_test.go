@@ -55,14 +55,14 @@ func TestOfManyReplicasThatMigrateAtOnceOneAppliesEachMigration(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, applied)
-	require.True(t, index(t, connect(t, dsn)))
+	require.True(t, index(t, pgtest.Connect(t, dsn)))
 }
 
 func TestAnIndexIsBuiltConcurrentlyWhileOtherReplicasWait(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	openGate := gate(t, dsn)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	first, second := replica(t, ours(t, dsn, nil), gated), replica(t, ours(t, dsn, nil), gated)
 	ended := up(first)
 	atGate(t, conn)
@@ -96,7 +96,7 @@ func TestAnIndexThatIsBuiltConcurrentlyDeadlocksWithReplicasThatWaitInOneStateme
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	openGate := gate(t, dsn)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	first, second := replica(t, plain(t, dsn), gated), plain(t, dsn+"&options=-c%20deadlock_timeout%3D1h")
 	ended := up(first)
 	atGate(t, conn)
@@ -117,7 +117,7 @@ func TestAnIndexThatIsBuiltConcurrentlyDeadlocksWithReplicasThatWaitInOneStateme
 func TestAReplicaThatGaveUpHasNoLockLater(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	files := fstest.MapFS{"1_once.up.sql": {Data: []byte("CREATE TABLE once ()")}}
 	holder := ours(t, dsn, nil)
 	late := replica(t, ours(t, dsn, func(c *migratelock.Config) { c.Unused = 50 * time.Millisecond }), files)
@@ -136,7 +136,7 @@ func TestAReplicaThatGaveUpHasNoLockLater(t *testing.T) {
 func TestAReplicaThatGaveUpOnGolangMigratesOwnLockGetsItLater(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	holder, third := plain(t, dsn), plain(t, dsn)
 	late := replica(t, plain(t, dsn), fstest.MapFS{"1_once.up.sql": {Data: []byte("CREATE TABLE once ()")}})
 	late.LockTimeout = 50 * time.Millisecond
@@ -156,7 +156,7 @@ func TestAReplicaThatGaveUpOnGolangMigratesOwnLockGetsItLater(t *testing.T) {
 func TestAWaitThatTimesOutSaysWhoHoldsTheLock(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	holder := ours(t, dsn, func(c *migratelock.Config) { c.Unused = time.Hour })
 	short := ours(t, dsn, func(c *migratelock.Config) { c.Timeout = 3 * time.Second })
 	require.NoError(t, holder.Lock())
@@ -184,7 +184,7 @@ func TestAWaitThatTimesOutSaysWhoHoldsTheLock(t *testing.T) {
 func TestALockThatWasGivenBackUnusedServesNoMigration(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	d := ours(t, dsn, func(c *migratelock.Config) { c.Unused = time.Millisecond })
 	require.NoError(t, d.Lock())
 	locked(t, conn, key, 0, 0)
@@ -198,7 +198,7 @@ func TestALockThatWasGivenBackUnusedServesNoMigration(t *testing.T) {
 func TestCloseEndsAWaitAndGivesTheLockBack(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	holder, waiter := ours(t, dsn, nil), ours(t, dsn, nil)
 	require.NoError(t, holder.Lock())
 	ended := make(chan error, 1)
@@ -220,7 +220,7 @@ func TestLockLeavesTheSessionsLockTimeoutAsItWas(t *testing.T) {
 	m := replica(t, d, fstest.MapFS{"1_seen.up.sql": {Data: []byte("CREATE TABLE seen AS SELECT current_setting('lock_timeout') AS it")}})
 	require.NoError(t, m.Up())
 	var seen string
-	require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "SELECT it FROM seen").Scan(&seen))
+	require.NoError(t, pgtest.Connect(t, dsn).QueryRow(t.Context(), "SELECT it FROM seen").Scan(&seen))
 	require.Equal(t, "7s", seen)
 }
 

@@ -1,7 +1,6 @@
 package migratelock_test
 
 import (
-	"context"
 	"database/sql"
 	"testing"
 	"testing/fstest"
@@ -96,14 +95,6 @@ func replica(t *testing.T, d database.Driver, files fstest.MapFS) *migrate.Migra
 	return m
 }
 
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	return conn
-}
-
 // theirs is the key that golang-migrate locks in a test's database.
 func theirs(t *testing.T, conn *pgx.Conn) namespace.Key {
 	t.Helper()
@@ -132,7 +123,7 @@ var gated = fstest.MapFS{
 // gate makes the gate, closed, and the table of the index.
 func gate(t *testing.T, dsn string) (openGate func()) {
 	t.Helper()
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	_, err := conn.Exec(t.Context(), "CREATE TABLE gate (); CREATE TABLE rows AS SELECT generate_series(1, 100) AS id")
 	require.NoError(t, err)
 	tx, err := conn.Begin(t.Context())

@@ -21,7 +21,7 @@ func TestTheMonitorShowsTheLocksOfOtherTools(t *testing.T) {
 	m, err := monitor.Open(monitor.Config{DSN: dsn})
 	require.NoError(t, err)
 	defer m.Close()
-	database := connect(t, dsn).Config().Database
+	database := pgtest.Connect(t, dsn).Config().Database
 	for name, s := range map[string]statement{"Rails": statements["Rails: migrations"], "a pair": statements["hand-written SQL: two ints"]} {
 		conn, refused, err := s.lock(t.Context(), dsn+"&application_name=peer")
 		require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestTheMonitorShowsTheLocksOfOtherTools(t *testing.T) {
 func TestNoIndexIsBuiltConcurrentlyUnderALockThatAToolWaitsForInOneStatement(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	conn, tool := connect(t, dsn), connect(t, dsn)
+	conn, tool := pgtest.Connect(t, dsn), pgtest.Connect(t, dsn)
 	_, err := conn.Exec(t.Context(), "CREATE TABLE rows (id int)")
 	require.NoError(t, err)
 	locks, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn})

@@ -36,7 +36,7 @@ type peer struct {
 func (p peer) require(t *testing.T) {
 	t.Helper()
 	dsn := pgtest.DSN(t)
-	watcher := connect(t, dsn)
+	watcher := pgtest.Connect(t, dsn)
 	key := p.key(watcher.Config().Database)
 	locks, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Wait: patience})
 	require.NoError(t, err)
@@ -87,14 +87,6 @@ func (p peer) require(t *testing.T) {
 	require.NoError(t, other.Release())
 }
 
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	return conn
-}
-
 const ofKey = ` FROM pg_locks WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND objsubid = $3
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND `
 
@@ -123,7 +115,7 @@ func waiting(t *testing.T, conn *pgx.Conn, key namespace.Key, n int) {
 // A gate is a table at which a migration waits, until open is called.
 func closeGate(t *testing.T, dsn string) (open func()) {
 	t.Helper()
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	_, err := conn.Exec(t.Context(), "CREATE TABLE IF NOT EXISTS gate ()")
 	require.NoError(t, err)
 	tx, err := conn.Begin(t.Context())

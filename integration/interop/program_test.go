@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/notrun"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace/interop"
 )
 
@@ -52,7 +53,7 @@ func (p program) peer(gated, empty string) peer {
 				}
 				return err
 			}, open)
-			conn := connect(t, dsn)
+			conn := pgtest.Connect(t, dsn)
 			require.Eventually(t, func() (there bool) {
 				err := conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'gate'::regclass AND NOT granted)").Scan(&there)
 				return err == nil && there

@@ -28,7 +28,7 @@ type replica func(ctx context.Context, work func() error) error
 // handWritten is a replica as it was: SELECT pg_advisory_lock(12345).
 func handWritten(t *testing.T, dsn string) replica {
 	t.Helper()
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	var one sync.Mutex // the connection's
 	return func(ctx context.Context, work func() error) error {
 		one.Lock()
@@ -70,7 +70,7 @@ var (
 // excludes tells whether b stays out while a works, and a while b does.
 func excludes(t *testing.T, dsn string, a, b replica) bool {
 	t.Helper()
-	conn := connect(t, dsn)
+	conn := pgtest.Connect(t, dsn)
 	for _, pair := range [][2]replica{{a, b}, {b, a}} {
 		first, second := pair[0], pair[1]
 		working, leave := make(chan struct{}), make(chan struct{})
