@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -177,7 +178,7 @@ func BenchmarkLoss(b *testing.B) {
 		watches := locker.SessionStats().Watches
 		lock, err := locker.Acquire(b.Context(), agents.ID(1))
 		require.NoError(b, err)
-		require.Eventually(b, func() bool { return locker.SessionStats().Watches > watches }, time.Minute, time.Millisecond)
+		require.Eventually(b, func() bool { return locker.SessionStats().Watches > watches }, await.Patience, time.Millisecond)
 		var pid uint32
 		for held := range locker.Held() {
 			pid = held.PID

@@ -3,12 +3,12 @@ package advisory_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -60,7 +60,7 @@ func locks(t *testing.T, pool *pgxpool.Pool, granted bool) int {
 
 func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
-	require.Eventually(t, condition, 30*time.Second, time.Millisecond)
+	await.Until(t, await.Soon, condition)
 }
 
 // pidOf returns the backend that holds the Locker's only lock.

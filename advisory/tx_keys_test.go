@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -73,7 +74,7 @@ func TestLockTxWaitsForEachKeyThatIsHeld(t *testing.T) {
 			done <- advisory.LockTx(t.Context(), tx, advisory.TxOptions{Wait: advisory.NoTimeout}, agents.ID(3), agents.ID(2), agents.ID(1))
 		}()
 		for i, lock := range held {
-			require.Eventually(t, func() bool { return locks(t, work, false) == 1 }, 30*time.Second, time.Millisecond, "waiting for %d", i)
+			require.Eventually(t, func() bool { return locks(t, work, false) == 1 }, await.Soon, time.Millisecond, "waiting for %d", i)
 			require.NoError(t, lock.Release())
 		}
 		require.NoError(t, <-done)

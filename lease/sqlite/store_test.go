@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/sqlite"
@@ -60,7 +61,7 @@ func TestRequestsThatComeTogetherShareATransaction(t *testing.T) {
 			assert.NoError(t, err)
 		})
 	}
-	require.Eventually(t, func() bool { return s.Waiting() == 100 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Waiting() == 100 }, await.Soon, time.Millisecond)
 	goOn()
 	wg.Wait()
 	require.Equal(t, sqlite.Stats{Requests: 101, Transactions: 2}, s.Stats())
@@ -168,7 +169,7 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return s.Stats().Transactions > 5 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Stats().Transactions > 5 }, await.Soon, time.Millisecond)
 	require.NoError(t, s.Close())
 	wg.Wait()
 	require.NoError(t, s.Close())

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/postgres"
@@ -127,7 +128,7 @@ func TestARunOutlivesTheSessions(t *testing.T) {
 			_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 			require.NoError(t, err)
 			before := renewed()
-			require.Eventually(t, func() bool { return renewed().After(before) }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return renewed().After(before) }, await.Soon, time.Millisecond)
 		}
 		return ctx.Err()
 	})

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/cmd/internal/supervise"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// patience is how long a test waits for an event.
-const patience = 30 * time.Second
+const patience = await.Soon
 
 // TestMain is also a program that supervises $PGLATCH_SUPERVISE, a shell command.
 func TestMain(m *testing.M) {
@@ -131,14 +131,9 @@ func (p *process) readsPID() int {
 
 func (p *process) ends() supervise.Result {
 	p.t.Helper()
-	select {
-	case o := <-p.outcome:
-		require.NoError(p.t, o.err)
-		return o.Result
-	case <-time.After(patience):
-		require.Fail(p.t, "the command does not end")
-		return supervise.Result{}
-	}
+	o := await.Receive(p.t, patience, p.outcome, "the command does not end")
+	require.NoError(p.t, o.err)
+	return o.Result
 }
 
 // exists reports whether a process is more than a zombie.
