@@ -1,7 +1,6 @@
 package leaseserver_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -27,23 +27,12 @@ import (
 var adminAndHolder = []leaseserver.Token{{Secret: tokenOfAdmin, Name: "ops"}, {Secret: tokenOfHolder, Right: leaseserver.Hold}}
 
 // A logBook keeps the lines of a log.
-type logBook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBook) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
+type logBook struct{ capture.Text }
 
 // lines are those with a message.
 func (l *logBook) lines(t *testing.T, message string) (all []map[string]any) {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
+	for line := range strings.Lines(l.String()) {
 		var fields map[string]any
 		require.NoError(t, json.Unmarshal([]byte(line), &fields))
 		if fields["msg"] == message {
@@ -90,8 +79,8 @@ func TestAnAdminEndsTheLeaseOfAnotherAndTheLogSaysWhoAndWhy(t *testing.T) {
 		"level": "WARN", "msg": "lease_force_released", "outcome": "released", "by": "ops", "lock": "job", "owner_id": "a",
 		"fencing_token": float64(held.Token), "reason": "its host is gone", "lock_delay_ms": 0.0,
 	}, lines[0])
-	assert.NotContains(t, book.text.String(), held.ID)
-	assert.NotContains(t, book.text.String(), tokenOfAdmin)
+	assert.NotContains(t, book.String(), held.ID)
+	assert.NotContains(t, book.String(), tokenOfAdmin)
 	assert.Equal(t, 1.0, servetest.Metric(t, s, "lock_force_release_total", "success"))
 }
 

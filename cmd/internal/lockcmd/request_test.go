@@ -1,12 +1,9 @@
 package lockcmd_test
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -15,29 +12,12 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/introspect"
 )
-
-// A safeBuffer takes a log that is read while it is written.
-type safeBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
 
 func TestAskReachesTheHolderAndSaysWhatCameOfIt(t *testing.T) {
 	t.Parallel()
@@ -76,8 +56,8 @@ func TestAskReachesTheHolderAndSaysWhatCameOfIt(t *testing.T) {
 func TestDumpHasTheHolderLogItsStack(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	var log safeBuffer
-	l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Answer: introspect.Config{AllowDump: true}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var log capture.Text
+	l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Answer: introspect.Config{AllowDump: true}, Logger: log.Logger()})
 	require.NoError(t, err)
 	defer l.Close()
 	_, err = l.Acquire(t.Context(), orders.ID(1))
