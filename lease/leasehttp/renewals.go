@@ -5,9 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
@@ -84,17 +83,19 @@ func (c *Client) renewSingly(ctx context.Context, all []lease.RenewRequest, p pa
 	})
 }
 
-// each calls f for every element, some at a time, and returns when all calls are done.
+// each calls f for every element, some at a time, and returns when all calls are done. The client links
+// no errgroup.
 func each[T any](all []T, f func(T)) {
-	var calls errgroup.Group
-	calls.SetLimit(sendingsAtOnce)
+	places := make(chan struct{}, sendingsAtOnce)
+	var calls sync.WaitGroup
 	for _, one := range all {
-		calls.Go(func() error {
+		places <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-places }()
 			f(one)
-			return nil
 		})
 	}
-	_ = calls.Wait() // no call returns an error
+	calls.Wait()
 }
 
 // A parcel is a group of renewals that go out together.
