@@ -192,7 +192,7 @@ func TestTheCommandIsGoneBeforeALeaseThatCannotBeKeptExpires(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, lease.Held, record.State, "for another %v", record.Remaining)
 			assert.Equal(t, 76, p.Wait())
-			assert.Contains(t, p.Stderr.String(), "not renewed in time")
+			assert.Contains(t, p.Stderr.String(), "no renewal succeeded in time")
 		})
 	}
 }
