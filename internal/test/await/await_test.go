@@ -42,9 +42,11 @@ func TestWhatDoesNotComeFailsTheTest(t *testing.T) {
 	t.Parallel()
 	for what, wait := range map[string]func(tb testing.TB){
 		"3 sessions": func(tb testing.TB) {
+			tb.Helper()
 			await.Until(tb, time.Second, func() bool { return false }, "%d sessions", 3)
 		},
 		"seen: nothing": func(tb testing.TB) {
+			tb.Helper()
 			await.Receive(tb, time.Second, make(chan int), func() string { return "seen: nothing" })
 		},
 	} {
