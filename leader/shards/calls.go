@@ -235,15 +235,14 @@ func (r *run) sight(o *session) {
 	if r.looker == o {
 		known = r.seen.Version
 	}
-	r.looking, r.released, r.looked, r.looks = o, nil, begin, begin.Add(pause.Jitter(r.config.LookInterval, 0.2))
+	r.looking, r.heard, r.looked, r.looks = o, driver.Changes{}, begin, begin.Add(pause.Jitter(r.config.LookInterval, 0.2))
 	var v driver.View
 	var failure error
 	r.on(o, "looking",
 		func(ctx context.Context) error { v, failure = o.Look(ctx, known); return failure },
 		func(ok bool) {
 			r.looking = nil
-			r.took = time.Since(begin)
-			r.notSoon = time.Now().Add(4 * r.took) // looks take at most a fifth of the time
+			r.notSoon = time.Now().Add(4 * time.Since(begin)) // looks take at most a fifth of the time
 			if ok {
 				r.blind = time.Time{}
 				r.saw(o, v, known)
@@ -277,7 +276,7 @@ func (r *run) saw(o *session, v driver.View, known uint64) {
 	}
 	if known == 0 || v.Version != known {
 		r.seen, r.view, r.looker = v, r.shards.View(v), o
-		r.free(r.released)
+		r.apply(r.heard)
 	}
 	pinned := map[string]bool{}
 	for name, identity := range r.seen.Pins {

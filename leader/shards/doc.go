@@ -38,8 +38,8 @@
 // another session. A slow call on one session delays nothing on another.
 //
 // A node that gives up many shards does so in pieces of 32, or of a twentieth if that is more, with 75 ms
-// between two. Each release notifies the other nodes of the names. They claim their parts of them without a
-// look.
+// between two. It notifies the other nodes that it leaves, and of the names that it releases. They claim their
+// parts of them without a look.
 //
 // # What it guarantees
 //

@@ -51,7 +51,7 @@ const (
 	leastPiece = 32
 	mostPieces = 20
 	pace       = 75 * time.Millisecond
-	// notice is how long others have to see that a node leaves, in addition to five times a look.
+	// notice is how long others have to learn that a node leaves.
 	notice = 50 * time.Millisecond
 )
 
@@ -246,7 +246,7 @@ func (r *run) leave() {
 	r.giving = giving{}
 	all := slices.SortedFunc(maps.Values(r.owned), func(a, b *ownership) int { return strings.Compare(a.shard.Name, b.shard.Name) })
 	if len(r.seen.Members) > 1 {
-		r.giving.add(all, time.Now().Add(notice+5*r.took))
+		r.giving.add(all, time.Now().Add(notice))
 		return
 	}
 	for _, o := range all { // no other node waits for them

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,10 +67,10 @@ type run struct {
 	shards   *plan.Shards // nil = not known yet
 	plan     *plan.Node
 	seen     driver.View
-	view     *plan.View // of seen; nil = no look yet
-	released []string   // by others, since the last look began
-	looker   *session   // the session that saw it
-	looking  *session   // the session on which a look is under way; nil = none
+	view     *plan.View     // of seen; nil = no look yet
+	heard    driver.Changes // since the last look began
+	looker   *session       // the session that saw it
+	looking  *session       // the session on which a look is under way; nil = none
 	listing  bool
 	joined   time.Time // since when the node is a member; zero = not a member
 	refusal  error     // permanent error of opening a session
@@ -79,7 +80,6 @@ type run struct {
 	looks    time.Time       // the next look
 	notSoon  time.Time       // no look before then, even if requested
 	looked   time.Time       // when the last look began
-	took     time.Duration   // how long it took
 	steps    time.Time       // when to ask the plan again; zero = after the next look
 	asked    map[string]bool // true: being claimed; false: claimed in vain since the last look
 	giving   giving
@@ -132,18 +132,16 @@ func (r *run) drive() error {
 // than claiming the piece.
 const lull = 4 * pace
 
-// changed handles a change that the backend reported. Released shards are free now: the plan decides without a look,
-// which follows when no more are released, or after LookInterval.
+// changed handles a change that the backend reported. The plan decides by it without a look, which follows when no more
+// is released, or after LookInterval.
 func (r *run) changed() {
 	now := time.Now()
-	var released []string
-	look := r.view == nil
+	var changes driver.Changes
 	for _, o := range r.lasting() {
-		names, other := o.Changes()
-		released, look = append(released, names...), look || other
+		changes = changes.And(o.Changes())
 	}
 	switch {
-	case len(released) == 0 || look:
+	case changes.Other || r.view == nil || len(changes.Released)+len(changes.Leaving) == 0:
 		r.looks = now
 	case r.looks.After(now):
 		r.looks = now.Add(lull)
@@ -151,23 +149,27 @@ func (r *run) changed() {
 			r.looks = latest
 		}
 	}
-	r.released = append(r.released, released...)
-	r.free(released)
+	r.heard = r.heard.And(changes)
+	r.apply(changes)
 }
 
-// free lets the plan see released shards as free.
-func (r *run) free(released []string) {
-	if len(released) == 0 || r.view == nil {
+// apply changes the view by what others did.
+func (r *run) apply(c driver.Changes) {
+	if r.view == nil || len(c.Released)+len(c.Leaving) == 0 {
 		return
 	}
-	r.view, r.steps = r.view.Without(r.shards, released), time.Now()
-	r.seen.Version = 0 // the next look sees everything
-	for _, name := range released {
+	for i := range r.seen.Members {
+		m := &r.seen.Members[i]
+		m.Draining = m.Draining || slices.Contains(c.Leaving, m.Identity)
+	}
+	for _, name := range c.Released {
 		delete(r.seen.Owners, name)
 		if !r.asked[name] {
 			delete(r.asked, name)
 		}
 	}
+	r.seen.Version = 0 // the next look sees everything
+	r.view, r.steps = r.shards.View(r.seen), time.Now()
 }
 
 // turn does everything that is due now and need not wait for a call of the backend.

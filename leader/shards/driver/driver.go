@@ -72,9 +72,8 @@ type Session interface {
 	// came or went, or a pin changed. Signals may be missed, and none is required. nil = no signals.
 	Changed() <-chan struct{}
 
-	// Changes returns what the signals since the last call were about: the shards that others released, and
-	// whether anything else makes a Look worthwhile. It does no I/O. A shard may have an owner again.
-	Changes() (released []string, other bool)
+	// Changes returns what the signals since the last call were about. It does no I/O.
+	Changes() Changes
 
 	// Leave releases all that the session owns and ends it in good order. Only Close is called after it.
 	Leave(ctx context.Context) error
@@ -82,6 +81,18 @@ type Session interface {
 	// Close drops the session at once without waiting for the network. Its shards are free at its ttl at the
 	// latest. It may be called again.
 	Close() error
+}
+
+// Changes are hints of what others did. They may be out of date.
+type Changes struct {
+	Released []string // shards
+	Leaving  []string // identities of nodes that have announced that they drain
+	Other    bool     // something else makes a Look worthwhile
+}
+
+// And returns the changes of both.
+func (c Changes) And(more Changes) Changes {
+	return Changes{append(c.Released, more.Released...), append(c.Leaving, more.Leaving...), c.Other || more.Other}
 }
 
 // A Grant is a shard that a claim got.

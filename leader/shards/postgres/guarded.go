@@ -7,6 +7,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
+	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
 const (
@@ -131,7 +132,7 @@ func (o *lockSession) endGuards(name string, guards []pgguard.Guarded) error {
 	}
 	if ended > 0 {
 		log.Warn("guarded transactions of an earlier term are ended", slog.Int("ended", ended))
-		o.signal(nil)
+		o.signal(driver.Changes{Other: true})
 	}
 	return err
 }

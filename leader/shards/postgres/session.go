@@ -41,11 +41,10 @@ type lockSession struct {
 	answers *introspect.Membership // set before the session is shared; nil = it does not answer
 	leave   sync.Once
 
-	mu       sync.Mutex
-	ended    bool     // ended on purpose, or lost
-	cause    error    // why it was lost
-	released []string // by others, since the last Changes
-	other    bool     // something else has changed since then
+	mu      sync.Mutex
+	ended   bool           // ended on purpose, or lost
+	cause   error          // why it was lost
+	changes driver.Changes // since the last call of Changes
 }
 
 var _ interface {
@@ -124,12 +123,11 @@ func (o *lockSession) lose(cause error) {
 	}
 }
 
-// signal tells the node which shards others released, or to look.
-func (o *lockSession) signal(released []string) {
+// signal tells the node what others did.
+func (o *lockSession) signal(changes driver.Changes) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.released = append(o.released, released...)
-	o.other = o.other || len(released) == 0
+	o.changes = o.changes.And(changes)
 	select {
 	case o.changed <- struct{}{}:
 	default: // an earlier signal is still pending
@@ -143,12 +141,12 @@ func (o *lockSession) Lost() <-chan struct{} { return o.lost }
 func (o *lockSession) Changed() <-chan struct{} { return o.changed }
 
 // Changes implements driver.Session.
-func (o *lockSession) Changes() (released []string, other bool) {
+func (o *lockSession) Changes() driver.Changes {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	released, other = o.released, o.other
-	o.released, o.other = nil, false
-	return released, other
+	changes := o.changes
+	o.changes = driver.Changes{}
+	return changes
 }
 
 // Renew implements driver.Session by a ping, which extends the session's time on the server. ttl is that of
@@ -292,7 +290,7 @@ func (o *lockSession) release(names []string) error {
 		return err
 	}
 	o.disown(names)
-	if _, err := o.session.Query(o.backend.notifySQL(payloads(names)...)); errors.Is(err, session.ErrLost) {
+	if _, err := o.session.Query(o.backend.notifySQL(payloads(driver.Changes{Released: names})...)); errors.Is(err, session.ErrLost) {
 		return err
 	}
 	return nil // other nodes look soon anyway

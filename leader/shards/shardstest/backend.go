@@ -44,7 +44,7 @@ func (b *Backend) Open(ctx context.Context, self shards.Member, ttl time.Duratio
 	o := &session{backend: b, self: self, until: time.Now().Add(ttl), lost: make(chan struct{}), changed: make(chan struct{}, 1)}
 	b.opened = append(b.opened, o)
 	b.store.sessions = append(b.store.sessions, o)
-	b.store.changedLocked()
+	b.store.changedLocked(other)
 	return o, nil
 }
 
@@ -57,7 +57,7 @@ func (b *Backend) Pin(ctx context.Context, shard, identity string) error {
 	if b.store.pins[shard] = identity; identity == "" {
 		delete(b.store.pins, shard)
 	}
-	b.store.changedLocked()
+	b.store.changedLocked(other)
 	return nil
 }
 
@@ -70,7 +70,7 @@ func (b *Backend) Drain(ctx context.Context, identity string, drain bool) error 
 	if b.store.drained[identity] = drain; !drain {
 		delete(b.store.drained, identity)
 	}
-	b.store.changedLocked()
+	b.store.changedLocked(other)
 	return nil
 }
 

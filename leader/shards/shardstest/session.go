@@ -20,8 +20,7 @@ type session struct {
 	told    bool
 	lost    chan struct{}
 	changed chan struct{}
-	freed   []string // released by others since the last Changes
-	other   bool     // something else has changed since then
+	changes shards.Changes // since the last call of Changes
 }
 
 // tellLocked notifies the node that the session has ended.
@@ -46,12 +45,12 @@ func (o *session) Lost() <-chan struct{} { return o.lost }
 func (o *session) Changed() <-chan struct{} { return o.changed }
 
 // Changes implements driver.Session.
-func (o *session) Changes() (released []string, other bool) {
+func (o *session) Changes() shards.Changes {
 	o.backend.store.mu.Lock()
 	defer o.backend.store.mu.Unlock()
-	released, other = o.freed, o.other
-	o.freed, o.other = nil, false
-	return released, other
+	changes := o.changes
+	o.changes = shards.Changes{}
+	return changes
 }
 
 // Announce implements driver.Session.
@@ -62,7 +61,11 @@ func (o *session) Announce(ctx context.Context, self shards.Member) error {
 	defer o.backend.store.mu.Unlock()
 	if o.self != self {
 		o.self = self
-		o.backend.store.changedLocked()
+		if self.Draining {
+			o.backend.store.changedLocked(shards.Changes{Leaving: []string{self.Identity}})
+		} else {
+			o.backend.store.changedLocked(other)
+		}
 	}
 	return nil
 }
@@ -122,7 +125,7 @@ func (o *session) Release(ctx context.Context, names []string) error {
 		}
 	}
 	if len(freed) > 0 {
-		s.changedLocked(freed...)
+		s.changedLocked(shards.Changes{Released: freed})
 	}
 	return nil
 }

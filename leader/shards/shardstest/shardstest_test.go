@@ -82,12 +82,12 @@ func (s *faultySession) Release(ctx context.Context, names []string) error {
 	return s.Session.Release(ctx, names)
 }
 
-func (s *faultySession) Changes() (released []string, other bool) {
-	released, other = s.Session.Changes()
+func (s *faultySession) Changes() driver.Changes {
+	changes := s.Session.Changes()
 	if s.of.kind == "released shards are not named" {
-		released = nil
+		changes.Released = nil
 	}
-	return released, other
+	return changes
 }
 
 func (b faulty) Observe(ctx context.Context) (driver.Observation, error) {

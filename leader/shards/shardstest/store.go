@@ -50,7 +50,7 @@ func (s *Store) Steal(name string) {
 	if owner := s.owners[name]; owner != nil {
 		delete(s.owners, name)
 		owner.stolen = append(owner.stolen, name)
-		s.changedLocked()
+		s.changedLocked(other)
 	}
 }
 
@@ -75,19 +75,20 @@ func (s *Store) endLocked(o *session) {
 	if !o.backend.cut {
 		o.tellLocked()
 	}
-	s.changedLocked()
+	s.changedLocked(other)
 }
 
-// changedLocked begins a new version, and signals to all nodes that are not cut off: these shards were
-// released, or something else has changed.
-func (s *Store) changedLocked(released ...string) {
+// other is a change that is neither a release nor a leave.
+var other = shards.Changes{Other: true}
+
+// changedLocked begins a new version, and signals to all nodes that are not cut off.
+func (s *Store) changedLocked(changes shards.Changes) {
 	s.version++
 	for _, o := range s.sessions {
 		if o.backend.cut {
 			continue
 		}
-		o.freed = append(o.freed, released...)
-		o.other = o.other || len(released) == 0
+		o.changes = o.changes.And(changes)
 		select {
 		case o.changed <- struct{}{}:
 		default: // an earlier signal is still pending

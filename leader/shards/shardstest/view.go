@@ -72,19 +72,27 @@ var viewCases = []testCase{
 		names := append(many("s", 1000), `a "2" ü`)
 		s.claim(b, append(names, "kept")...)
 		heard := map[string]bool{}
-		released, other := s.hears(a, func() { s.release(b, names...) }, "a release")
-		require.True(s, other || len(released) > 0, "it is told what has changed")
+		changes := s.hears(a, func() { s.release(b, names...) }, "a release")
+		require.True(s, changes.Other || len(changes.Released) > 0, "it is told what has changed")
 		s.eventually(func() bool {
-			for _, name := range released {
+			for _, name := range changes.Released {
 				heard[name] = true
 			}
-			over := other || len(heard) >= len(names)
-			released, other = a.Changes()
+			over := changes.Other || len(heard) >= len(names)
+			changes = a.Changes()
 			return over
 		}, "it is told their names, or to look")
 		assert.NotContains(s, heard, "kept")
-		_, other = s.hears(a, func() { require.NoError(s, b.Leave(s.context())) }, "a leave")
-		s.eventually(func() bool { _, more := a.Changes(); other = other || more; return other }, "it is told to look")
+		changes = s.hears(a, func() {
+			require.NoError(s, b.Announce(s.context(), shards.Member{Identity: "b", Weight: 100, List: 7, Draining: true}))
+		}, "an announcement")
+		s.eventually(func() bool {
+			over := changes.Other || slices.Contains(changes.Leaving, "b")
+			changes = a.Changes()
+			return over
+		}, "it is told who leaves, or to look")
+		changes = s.hears(a, func() { require.NoError(s, b.Leave(s.context())) }, "a leave")
+		s.eventually(func() bool { changes = changes.And(a.Changes()); return changes.Other }, "it is told to look")
 	}},
 	{"people pin shards and drain members", func(s *suite) {
 		b := s.node()
@@ -177,7 +185,7 @@ func (s *suite) observe(o shards.Observer) shards.Observation {
 }
 
 // hears checks that a session receives a signal when change runs, and returns its Changes.
-func (s *suite) hears(o shards.Session, change func(), what string) (released []string, other bool) {
+func (s *suite) hears(o shards.Session, change func(), what string) shards.Changes {
 	s.Helper()
 	for quiet := false; !quiet; { // drain earlier signals
 		select {

@@ -96,17 +96,6 @@ func NewView(members []driver.Member, owners []int32) *View {
 	return v
 }
 
-// Without returns a copy of the View in which these shards have no owner.
-func (v *View) Without(s *Shards, names []string) *View {
-	v = v.clone()
-	for _, name := range names {
-		if i, ok := s.Index(name); ok {
-			v.Owners[i] = Nobody
-		}
-	}
-	return v
-}
-
 // clone returns a copy that can be changed. It has no plan.
 func (v *View) clone() *View {
 	return &View{Members: v.Members, Owners: slices.Clone(v.Owners), Pins: v.Pins, hashes: v.hashes, refusals: slices.Clone(v.refusals)}
