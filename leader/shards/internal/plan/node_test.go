@@ -1,9 +1,11 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
 
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
@@ -67,4 +69,22 @@ func TestWhatANodeIsSeenToOwnAndDoesNotIsClaimed(t *testing.T) {
 	n := NewNode("a", rules, s, 0)
 	n.Owned(1, 0)
 	assert.Equal(t, Decision{Claim: []int{0}}, n.Step(0, s.View(seen)))
+}
+
+// Nodes that hear of a release at different times agree who claims what.
+func TestAReleaseChangesNoTarget(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := NewShards(names("s", rapid.IntRange(1, 100).Draw(t, "shards")))
+		r := roles{active: []bool{true, true, false}, leaving: []bool{false, false, true}}
+		before := rapid.SliceOfN(rapid.Int32Range(0, 2), len(s.Names), len(s.Names)).Draw(t, "owners")
+		after := slices.Clone(before)
+		for i, owner := range after {
+			if owner == 2 && rapid.Bool().Draw(t, "released") {
+				after[i] = Nobody
+			}
+		}
+		members := crowd(s, 100, 100, 100)
+		assert.Equal(t, targets(s, NewView(members, before), r), targets(s, NewView(members, after), r))
+	})
 }

@@ -28,9 +28,8 @@ func targets(s *Shards, v *View, r roles) []int32 {
 		return p.target
 	}
 	p.open()
-	p.place(p.free, atAnyPrice)
-	p.place(p.left, beyondQuotas)
-	p.place(p.surplus(), withinQuotas)
+	p.place(p.loose, false)
+	p.place(p.surplus(), true)
 	return p.target
 }
 
@@ -45,15 +44,15 @@ const (
 
 type planner struct {
 	roles
-	s          *Shards
-	v          *View
-	target     []int32
-	shares     []*share // by member; nil = not active
-	count      int      // of active members
-	fussy      bool     // some members refuse or have neglected shards
-	free, left []int    // shards without an owner, and those of leaving members
-	takers     []int32  // members that have room
-	all        []int32  // active members that are not on trial
+	s      *Shards
+	v      *View
+	target []int32
+	shares []*share // by member; nil = not active
+	count  int      // of active members
+	fussy  bool     // some members refuse or have neglected shards
+	loose  []int    // shards without an owner and of leaving members: in one order, so that a release changes no target
+	takers []int32  // members that have room
+	all    []int32  // active members that are not on trial
 }
 
 // newPlanner sets the quotas of active members.
@@ -70,7 +69,7 @@ func newPlanner(s *Shards, v *View, r roles) *planner {
 		return p
 	}
 	p.divide()
-	total := len(p.free) + len(p.left)
+	total := len(p.loose)
 	for _, share := range shares {
 		total += share.pinned + share.held
 	}
@@ -112,12 +111,10 @@ func (p *planner) divide() {
 			continue
 		}
 		switch {
-		case owner == Nobody:
-			p.free = append(p.free, i)
 		case owner >= 0 && p.shares[owner] != nil:
 			p.shares[owner].held++
-		case owner >= 0 && p.leaving[owner]:
-			p.left = append(p.left, i)
+		case p.inPlay(owner):
+			p.loose = append(p.loose, i)
 		}
 	}
 }
@@ -181,8 +178,14 @@ func (p *planner) wanted(shards []int) []int {
 }
 
 // place assigns each of these shards to the member with the highest score for it.
-func (p *planner) place(shards []int, how urgency) {
+func (p *planner) place(shards []int, surplus bool) {
 	for _, i := range shards {
+		how := beyondQuotas
+		if surplus {
+			how = withinQuotas
+		} else if p.v.Owners[i] == Nobody {
+			how = atAnyPrice
+		}
 		m := p.choose(i, how)
 		if m < 0 {
 			continue
