@@ -10,15 +10,17 @@ TOOL   := $(GO) tool -modfile=tools/go.mod
 # The race detector needs a C compiler.
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
-# Nested modules, separate because of their dependencies, the slowest first. tools/cmd/release/modules.go lists the published ones.
-NESTED := leader/kubernetes adapters/clientgolock lease/etcd cmd/pglatch-kubernetes cmd/pglatch-etcd adapters/riverlock integration/interop adapters/gooselock adapters/migratelock \
-	adapters/gocronlock adapters/cronlock observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 \
-	middleware/grpcv1 middleware/connectv1 examples/kubernetes integration/libraries
-# Nested modules that are tested without the race detector: their dependencies are large, and modules of this list share them. make test
-# also runs internal/locktable with them: its explorations have one goroutine.
-NESTED_PLAIN := bench examples/cluster observe/prometheus/integration
-# Also linted: modules of tests that need many more dependencies than the code under test.
-LINTED := $(NESTED) $(NESTED_PLAIN) leader/kubernetes/integration lease/etcd/integration monitor/browsertest
+# Directories of nested modules, separate because of their dependencies, the slowest first. tools/cmd/release/modules.go lists the
+# published modules.
+NESTED := leader/kubernetes adapters/clientgolock lease/etcd cmd/pglatch-kubernetes cmd/pglatch-etcd adapters/riverlock \
+	integration/thirdparty/interop adapters/gooselock adapters/migratelock adapters/gocronlock adapters/cronlock observe/prometheus observe/otel \
+	tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1 examples/thirdparty/kubernetes \
+	integration/thirdparty/libraries
+# Directories that are tested without the race detector: their dependencies are large, and these directories share them. make test also
+# runs internal/locktable with them: its explorations have one goroutine.
+NESTED_PLAIN := integration/thirdparty/bench examples/thirdparty/cluster integration/thirdparty/prometheus
+# Each nested module once.
+LINTED := $(filter-out integration/% examples/%,$(NESTED)) integration/thirdparty examples/thirdparty
 # The packages with the slowest tests start first. go test ignores that they are listed twice.
 SLOW := ./docs ./advisory ./lease/postgres ./lease/sqlite ./leader/postgres ./internal/pgsession ./clients ./middleware ./monitor ./lease/leaseserver \
 	./internal/test/pgtest/pgserver
@@ -50,7 +52,7 @@ demo-fencing: ## pause a writer past its lease, without and with fencing
 
 .PHONY: demo-cluster
 demo-cluster: ## run 40 clients of two lock servers on three etcd members, and kill -9 one of each; ONCE=1 ends after the scenario
-	@$(call run_demo,.,-C examples/cluster)
+	@$(call run_demo,.,-C examples/thirdparty/cluster)
 
 .PHONY: demo-shards
 demo-shards: ## spread 300 tenants over three nodes, kill, add, drain and stop nodes, and print who has how many; ONCE=1 ends after the scenario
@@ -81,7 +83,7 @@ test-servers: ## run the tests of the packages that send SQL on the oldest and n
 
 .PHONY: test-browser
 test-browser: browser-deps ## check the monitor's page with a real Chromium, and axe-core from npm; pictures in PGLATCH_ARTIFACTS
-	$(WITHPG) $(GOTEST) -C monitor/browsertest -timeout 10m -count=1 ./...
+	$(WITHPG) $(GOTEST) -C integration/thirdparty/browser -timeout 10m -count=1 ./...
 
 .PHONY: browser-deps
 browser-deps:
@@ -90,11 +92,11 @@ browser-deps:
 
 .PHONY: test-kubernetes
 test-kubernetes: ## run elections on a real Kubernetes API: PGLATCH_TEST_KUBECONFIG, KUBE_APISERVER_BIN and ETCD_BIN, or the API's own library
-	$(GO) test -C leader/kubernetes/integration -timeout 20m -count=1 -v .
+	$(GO) test -C integration/thirdparty/kubernetes -timeout 20m -count=1 -v .
 
 .PHONY: test-cluster
 test-cluster: ## run leases and elections on real etcd clusters of three processes that are killed, stopped and cut off; as root for network namespaces
-	$(GOTEST) -C lease/etcd/integration -timeout 90m -count=1 .
+	$(GOTEST) -C integration/thirdparty/etcd -timeout 90m -count=1 .
 
 .PHONY: test-versions
 test-versions: ## run all tests on each supported version of PostgreSQL
@@ -104,8 +106,8 @@ test-versions: ## run all tests on each supported version of PostgreSQL
 integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys, disks
 	$(TRY) \
 	try $(WITHPG) $(GOTEST) $(RACE) -tags integration -p 3 -timeout 30m ./integration/...; \
-	try $(GOTEST) -C integration/libraries $(RACE) -tags integration -timeout 10m -count=1 -run 'Pooler' .; \
-	try $(WITHPG) $(GOTEST) -C integration/interop $(RACE) -tags integration -timeout 10m -count=1 -run 'Rails|NodePgMigrate' .; \
+	try $(GOTEST) -C integration/thirdparty/libraries $(RACE) -tags integration -timeout 10m -count=1 -run 'Pooler' .; \
+	try $(WITHPG) $(GOTEST) -C integration/thirdparty/interop $(RACE) -tags integration -timeout 10m -count=1 -run 'Rails|NodePgMigrate' .; \
 	try $(GOTEST) -C adapters/gooselock $(RACE) -tags integration -timeout 10m -count=1 -run 'Pooler' .; \
 	try $(GOTEST) $(RACE) -timeout 10m -count=1 -run 'Disk|FileSystem' ./lease/sqlite ./leader/file \
 	$(TRY_END)
@@ -126,7 +128,7 @@ soak: integration-deps ## run the long forms of the race and history tests (more
 	PGLATCH_SOAK=1 $(GOTEST) -timeout 60m -count=1 ./internal/locktable
 	PGLATCH_SOAK=1 $(GOTEST) -C leader/kubernetes $(RACE) -timeout 20m -count=1 -run 'NeverExpects' .
 	PGLATCH_SOAK=1 $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 90m -count=1 -v ./integration/...
-	PGLATCH_SOAK=1 $(GO) test -C leader/kubernetes/integration -timeout 90m -count=1 -v .
+	PGLATCH_SOAK=1 $(GO) test -C integration/thirdparty/kubernetes -timeout 90m -count=1 -v .
 	PGLATCH_SOAK=1 $(MAKE) --no-print-directory test-cluster
 
 .PHONY: bench
@@ -134,16 +136,16 @@ bench: ## compare with the hand-written loop and with peers; time, memory, loss 
 	$(WITHPG) $(GO) test -run '^$$' -bench Ratio -benchtime 9x -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Cycle -benchtime 2s -benchmem -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Loss -benchtime 200x -timeout 30m ./advisory
-	cd bench && $(GO) run ./cmd/locks
+	cd integration/thirdparty/bench && $(GO) run ./cmd/locks
 	$(GO) test -run '^$$' -bench Step -timeout 5m ./leader
 	$(WITHPG) $(GO) test -run '^$$' -bench Guard -benchtime 2s -timeout 30m ./leader/postgres
-	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Handover -benchtime 20x -timeout 30m .
-	$(GO) test -C leader/kubernetes/integration -run '^$$' -bench . -benchtime 20x -timeout 30m .
-	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Idle -benchtime 1x -timeout 30m .
-	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Shards -benchtime 1x -timeout 30m .
+	$(WITHPG) $(GO) test -C integration/thirdparty/bench -run '^$$' -bench Handover -benchtime 20x -timeout 30m .
+	$(GO) test -C integration/thirdparty/kubernetes -run '^$$' -bench . -benchtime 20x -timeout 30m .
+	$(WITHPG) $(GO) test -C integration/thirdparty/bench -run '^$$' -bench Idle -benchtime 1x -timeout 30m .
+	$(WITHPG) $(GO) test -C integration/thirdparty/bench -run '^$$' -bench Shards -benchtime 1x -timeout 30m .
 	$(GO) test -run '^$$' -bench 'Store|Alone' -timeout 30m ./lease/sqlite
-	$(WITHPG) $(GO) test -C bench -run '^$$' -bench 'Lease(OnEtcd|Gap)?$$' -benchtime 5x -timeout 30m .
-	$(GO) test -C bench -run '^$$' -bench LeaseMemory -benchtime 1x -timeout 30m .
+	$(WITHPG) $(GO) test -C integration/thirdparty/bench -run '^$$' -bench 'Lease(OnEtcd|Gap)?$$' -benchtime 5x -timeout 30m .
+	$(GO) test -C integration/thirdparty/bench -run '^$$' -bench LeaseMemory -benchtime 1x -timeout 30m .
 
 .PHONY: fuzz
 fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases

@@ -42,7 +42,7 @@
 // Module adapters/clientgolock is the opposite: it runs the elector of client-go, and managers of
 // controller-runtime, on our leases, without a Lease object.
 //
-// examples/kubernetes has the whole program, its image, its rights, its Deployment, and a Service that
+// examples/thirdparty/kubernetes has the whole program, its image, its rights, its Deployment, and a Service that
 // follows the leader.
 //
 // # The record

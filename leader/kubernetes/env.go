@@ -12,7 +12,7 @@ import (
 )
 
 // NamespaceVariable is the environment variable that NewFromEnv reads. Kubernetes sets it through the
-// downward API: see examples/kubernetes.
+// downward API: see examples/thirdparty/kubernetes.
 const NamespaceVariable = "POD_NAMESPACE"
 
 // DefaultNamespace is the namespace if NamespaceVariable is empty.

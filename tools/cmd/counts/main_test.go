@@ -17,9 +17,9 @@ func TestAFilesClassFollowsFromItsPath(t *testing.T) {
 		"examples/tenants/main.go":                  "around",
 		"leader/leadertest/suite.go":                "around",
 		"internal/test/pgtest/pgtest.go":            "around",
-		"lease/etcd/integration/etcdtest/server.go": "around",
+		"integration/thirdparty/etcdtest/server.go": "around",
 		"monitor/internal/incident/rules.go":        "product",
-		"bench/main_test.go":                        "tests",
+		"integration/thirdparty/bench/main_test.go": "tests",
 	} {
 		if got := c.classOf(name).name; got != want {
 			t.Errorf("%s is counted as %s, want %s", name, got, want)

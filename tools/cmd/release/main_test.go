@@ -116,7 +116,7 @@ func TestEachModuleIsEitherPublishedOrNot(t *testing.T) {
 	assert.Len(t, append(published, others...), len(dirs))
 	assert.Contains(t, published, ".")
 	assert.Contains(t, published, "leader/kubernetes")
-	assert.Contains(t, others, "leader/kubernetes/integration")
+	assert.Contains(t, others, "integration/thirdparty")
 	assert.Contains(t, others, "tools")
 
 	_, _, err = sortModules([]string{".", "somewhere/new"})

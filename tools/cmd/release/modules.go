@@ -21,11 +21,8 @@ var (
 	}
 	// Only for tests and development. They keep their replace directives.
 	otherDirs = []string{
-		"bench",
 		"examples/*",
 		"integration/*",
-		"*/*/integration",
-		"monitor/browsertest",
 		"tools",
 	}
 )

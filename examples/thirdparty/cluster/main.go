@@ -1,0 +1,61 @@
+// Command cluster shows, with real processes, that leases in an etcd cluster survive the death of any single process:
+//
+//	make demo-cluster                   # and stay until Ctrl-C
+//	go run . -once                      # in this directory; exit 1 if a claim fails
+//	go run . -once -break               # the control: clients ignore that their leases end, and a claim fails
+//
+// Three etcd members and two lock servers start, each as a process of its own on a loopback
+// address. 40 clients acquire leases through both servers, stay inside for a moment, and
+// release: 24 share four locks, 12 have one each, and four more stay in theirs, by renewing.
+// All of them report to one witness when they enter and leave, with the token of their lease.
+// The witness knows nothing of leases: it detects two clients inside one lock, and tokens that
+// do not rise.
+//
+// Then the demo kills the etcd leader, one lock server, and the other lock server with kill -9,
+// one after the other, and restarts each. It prints for how long nobody was served.
+package main
+
+import (
+	"context"
+	"flag"
+	"os"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pglatch/pglatch/examples/internal/demokit"
+	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
+	"github.com/pglatch/pglatch/lease/etcd"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+)
+
+func main() {
+	etcdtest.Main() // does not return if this process is a member
+	broken := flag.Bool("break", false, "the control: clients of shared locks ignore that their leases end, so that a claim must fail")
+	demokit.Main("pglatch: three etcd members, two lock servers, 40 clients, and kill -9", serveLocks,
+		func(ctx context.Context, d *demokit.Demo) demokit.Story { return tell(ctx, d, *broken) })
+}
+
+// The environment variables of a lock server.
+const (
+	listenVariable  = "PGLATCH_DEMO_LISTEN" // its address
+	clusterVariable = "PGLATCH_DEMO_ETCD"   // client URLs of the members
+)
+
+// serveLocks is the main function of a lock server. It does what pglatch-etcd serve locks does.
+func serveLocks(ctx context.Context, n *demokit.Node) error {
+	store, err := etcd.Open(ctx, etcd.Config{Client: clientv3.Config{Endpoints: strings.Split(os.Getenv(clusterVariable), ",")}})
+	if err != nil {
+		return err
+	}
+	defer store.Close() //nolint:errcheck // the process ends
+	server, err := leaseserver.New(leaseserver.Config{Store: store, Logger: n.Log})
+	if err != nil {
+		return err
+	}
+	listener, err := n.Listen(ctx, os.Getenv(listenVariable))
+	if err != nil {
+		return err
+	}
+	return server.Serve(ctx, listener)
+}

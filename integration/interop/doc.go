@@ -1,5 +1,0 @@
-// Package interop shows that pglatch and other tools exclude each other on the keys of package
-// namespace/interop: each row of docs/interop.md, with the tool itself where it is a Go module, an npm
-// package or one of Debian's, else with the SQL that it sends. It is a module of its own because it
-// needs the tools.
-package interop

@@ -1,0 +1,269 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// BenchmarkLeaseGap measures how long no client of eight gets a lease after a kill -9: of the lock
+// server that all of them use, which restarts at once, and of etcd's leader.
+func BenchmarkLeaseGap(b *testing.B) {
+	program := filepath.Join(b.TempDir(), "pglatch-etcd")
+	build := exec.CommandContext(b.Context(), "go", "build", "-C", "../../../cmd/pglatch-etcd", "-o", program, ".")
+	output, err := build.CombinedOutput()
+	require.NoError(b, err, "%s", output)
+
+	b.Run("server-on-sqlite", func(b *testing.B) {
+		killServers(b, startServers(b, program, 1, "--store", "sqlite:"+filepath.Join(b.TempDir(), "locks.db")))
+	})
+	b.Run("server-on-postgres", func(b *testing.B) {
+		killServers(b, startServers(b, program, 2, "--store", pgtest.DSN(b)))
+	})
+	members := startCluster(b, 3)
+	servers := startServers(b, program, 2, "--store", "etcd://"+strings.ReplaceAll(strings.Join(addresses(members), ","), "http://", ""))
+	b.Run("server-on-etcd", func(b *testing.B) { killServers(b, servers) })
+	b.Run("leader-of-etcd", func(b *testing.B) {
+		c := newCrowd(b, servers)
+		var g gauge
+		for b.Loop() {
+			leader := awaitLeader(b, members)
+			g.add(c.gap(func() { require.NoError(b, leader.Kill()) }))
+			require.NoError(b, leader.Start())
+			awaitEqual(b, members)
+		}
+		g.report(b)
+	})
+}
+
+// killServers repeatedly kills the server in use and restarts it.
+func killServers(b *testing.B, servers []*lockServer) {
+	b.Helper()
+	c := newCrowd(b, servers)
+	var g gauge
+	for b.Loop() {
+		used := c.at(servers)
+		g.add(c.gap(func() {
+			used.process.Kill()
+			used.start(b) // if there is another server, the clients need not wait for this one
+		}))
+		used.awaitReady(b)
+	}
+	g.report(b)
+}
+
+// A lockServer is a lock server process at a fixed address.
+type lockServer struct {
+	program, url string
+	args         []string
+	process      *proctest.Process
+}
+
+func startServers(b *testing.B, program string, n int, store ...string) (all []*lockServer) {
+	b.Helper()
+	free, err := etcdtest.FreeAddresses(b.Context(), n)
+	require.NoError(b, err)
+	for _, address := range free {
+		s := &lockServer{program: program, url: "http://" + address, args: append([]string{"serve", "locks", "--listen", address}, store...)}
+		s.start(b)
+		s.awaitReady(b)
+		all = append(all, s)
+	}
+	return all
+}
+
+func (s *lockServer) start(b *testing.B) {
+	b.Helper()
+	s.process = proctest.Start(b, proctest.Command(b, s.program, s.args...))
+}
+
+func (s *lockServer) awaitReady(b *testing.B) {
+	b.Helper()
+	eventually(b, func() bool {
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.url+"/readyz", http.NoBody)
+		require.NoError(b, err)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusNoContent
+	})
+}
+
+// eventually polls until is reports true.
+func eventually(b *testing.B, is func() bool) {
+	b.Helper()
+	require.Eventually(b, is, time.Minute, 10*time.Millisecond)
+}
+
+// A crowd is a set of clients that each acquire and release a lock all the time.
+type crowd struct {
+	b    *testing.B
+	host atomic.Pointer[string] // of the server that was asked last
+
+	mu      sync.Mutex
+	last    time.Time // of a grant
+	longest time.Duration
+	grants  int
+}
+
+// crowded is the number of clients in a crowd.
+const crowded = 8
+
+// newCrowd starts the clients. They ask the servers in the same order, and end with the benchmark.
+func newCrowd(b *testing.B, servers []*lockServer) *crowd {
+	b.Helper()
+	c := &crowd{b: b}
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, s.url)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: urls, HTTPClient: &http.Client{Transport: c.noting(transport)}})
+	require.NoError(b, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for w := range crowded {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				l, err := client.AcquireWithRetry(ctx, fmt.Sprintf("gap-%d", w), "worker", leasehttp.AcquireOptions{MaxWait: -1})
+				if err != nil {
+					continue // the benchmark has ended, or is short of grants
+				}
+				c.granted()
+				_ = client.ReleaseOnce(ctx, l)
+			}
+		})
+	}
+	b.Cleanup(func() {
+		cancel()
+		all.Wait()
+		client.Close()
+	})
+	c.await(crowded)
+	return c
+}
+
+type noting struct {
+	*crowd
+	http.RoundTripper
+}
+
+func (c *crowd) noting(next http.RoundTripper) http.RoundTripper { return noting{c, next} }
+
+func (n noting) RoundTrip(r *http.Request) (*http.Response, error) {
+	n.host.Store(&r.URL.Host)
+	return n.RoundTripper.RoundTrip(r)
+}
+
+// at returns the server that the clients use.
+func (c *crowd) at(servers []*lockServer) *lockServer {
+	for _, s := range servers {
+		if s.url == "http://"+*c.host.Load() {
+			return s
+		}
+	}
+	return servers[0]
+}
+
+func (c *crowd) granted() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.grants++
+	c.longest = max(c.longest, now.Sub(c.last))
+	c.last = now
+}
+
+// await waits for this many further grants.
+func (c *crowd) await(more int) {
+	c.b.Helper()
+	c.mu.Lock()
+	enough := c.grants + more
+	c.mu.Unlock()
+	eventually(c.b, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.grants >= enough
+	})
+}
+
+// gap calls do, and returns the longest time without a grant from then until there were
+// many grants again.
+func (c *crowd) gap(do func()) time.Duration {
+	c.b.Helper()
+	c.mu.Lock()
+	c.longest, c.last = 0, time.Now()
+	c.mu.Unlock()
+	do()
+	c.await(20 * crowded)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.longest
+}
+
+// ask returns the status of one member, or nil if it does not answer.
+func ask(b *testing.B, m *etcdtest.Process) *clientv3.StatusResponse {
+	b.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{m.Address}, Logger: zap.NewNop()})
+	require.NoError(b, err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+	defer cancel()
+	answer, err := client.Status(ctx, m.Address)
+	if err != nil {
+		return nil
+	}
+	return answer
+}
+
+// awaitLeader waits for a leading member and returns it.
+func awaitLeader(b *testing.B, members []*etcdtest.Process) (leader *etcdtest.Process) {
+	b.Helper()
+	eventually(b, func() bool {
+		for _, m := range members {
+			if a := ask(b, m); a != nil && a.Leader == a.Header.MemberId {
+				leader = m
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+// awaitEqual waits until all members have reached the newest of their current revisions.
+func awaitEqual(b *testing.B, members []*etcdtest.Process) {
+	b.Helper()
+	var newest int64
+	for _, m := range members {
+		if a := ask(b, m); a != nil {
+			newest = max(newest, a.Header.Revision)
+		}
+	}
+	eventually(b, func() bool {
+		for _, m := range members {
+			if a := ask(b, m); a == nil || a.Header.Revision < newest {
+				return false
+			}
+		}
+		return true
+	})
+}

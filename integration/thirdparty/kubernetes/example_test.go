@@ -1,0 +1,105 @@
+//go:build linux
+
+package kubernetes
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pglatch/pglatch/internal/test/proctest"
+)
+
+// A replica is a process of examples/thirdparty/kubernetes.
+type replica struct {
+	*proctest.Process
+	t       *testing.T
+	address string
+}
+
+var working = regexp.MustCompile(`msg=working term=(\S+)`)
+
+func startReplica(t *testing.T, binary, lease, pod string) *replica {
+	t.Helper()
+	cmd := proctest.Command(t, binary, "-kubeconfig", cluster.kubeconfig, "-lease", lease,
+		"-listen", "127.0.0.1:0", "-lease-duration", "6s", "-interval", "20ms")
+	cmd.Env = append(os.Environ(), "POD_NAME="+pod, "POD_NAMESPACE="+cluster.namespace)
+	p := proctest.Start(t, cmd)
+	return &replica{p, t, p.Match(&p.Stderr, `msg=listening address=(\S+)`)[1]}
+}
+
+// end sends a signal, waits until the process is gone, and returns its exit code.
+func (r *replica) end(s os.Signal) int {
+	r.Signal(s)
+	return r.Wait()
+}
+
+// status is the answer of an endpoint.
+func (r *replica) status(path string) int {
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.address+path, nil)
+	require.NoError(r.t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(r.t, err)
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+// awaitLeader waits until the replica leads and works.
+func (r *replica) awaitLeader() {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool { return r.status("/leader") == http.StatusOK && len(r.worked()) > 0 }, patience, 10*time.Millisecond)
+}
+
+// worked returns the terms of its work.
+func (r *replica) worked() (terms []string) {
+	for _, m := range working.FindAllStringSubmatch(r.Stderr.String(), -1) {
+		terms = append(terms, m[1])
+	}
+	return terms
+}
+
+func TestTheExampleHasOneLeader(t *testing.T) {
+	binary, lease := filepath.Join(t.TempDir(), "example"), leaseName()
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../examples/thirdparty/kubernetes", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	output, err := build.CombinedOutput()
+	require.NoError(t, err, string(output))
+
+	first := startReplica(t, binary, lease, "pod-1")
+	first.awaitLeader()
+	second := startReplica(t, binary, lease, "pod-2")
+	assert.Equal(t, http.StatusOK, second.status("/livez"))
+	require.Eventually(t, func() bool { return second.status("/readyz") == http.StatusOK }, patience, 10*time.Millisecond)
+	assert.Equal(t, http.StatusServiceUnavailable, second.status("/leader"))
+	assert.Empty(t, second.worked())
+
+	killed := time.Now()
+	require.Equal(t, 128+9, first.end(syscall.SIGKILL))
+	second.awaitLeader()
+	t.Logf("the second leads %v after a kill -9 of the first, with a lease of 6s", time.Since(killed).Round(time.Millisecond))
+
+	third := startReplica(t, binary, lease, "pod-2") // the name of a pod that leads
+	require.Eventually(t, func() bool { return third.status("/readyz") == http.StatusOK }, patience, 10*time.Millisecond)
+	stopped := time.Now()
+	require.Zero(t, second.end(syscall.SIGTERM))
+	third.awaitLeader()
+	t.Logf("the third leads %v after a SIGTERM of the second", time.Since(stopped).Round(time.Millisecond))
+	for want, r := range map[string]*replica{"0.1": first, "0.2": second, "0.3": third} {
+		for _, term := range r.worked() {
+			require.Equal(t, want, term)
+		}
+	}
+	require.Zero(t, third.end(syscall.SIGTERM))
+	last, err := leases(t).Get(t.Context(), lease, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, *last.Spec.HolderIdentity)
+}

@@ -1,0 +1,2 @@
+// Package prometheus tests the alert rules: a real Prometheus scrapes real elections and locks.
+package prometheus

@@ -1,0 +1,162 @@
+package prometheus
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/common/promslog"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
+	"github.com/pglatch/pglatch/namespace"
+	observe "github.com/pglatch/pglatch/observe/prometheus"
+)
+
+// exported returns the labels of everything that is exported, by the names of samples.
+func exported(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	registry, metrics := prometheus.NewRegistry(), observe.New()
+	require.NoError(t, registry.Register(metrics))
+	locker, err := advisorytest.NewServer().Open(advisory.Config{Tracer: metrics.Tracer()})
+	require.NoError(t, err)
+	t.Cleanup(locker.Close)
+	require.NoError(t, locker.Do(t.Context(), namespace.Must(2, "order").ID(1), func(context.Context) error { return nil }))
+	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend()})
+	require.NoError(t, err)
+	t.Cleanup(metrics.Watch(elector))
+	_, err = metrics.Store(leasetest.NewStore()).Acquire(t.Context(), lease.AcquireRequest{})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Registry: registry})
+	require.NoError(t, err)
+
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	all := make(map[string]map[string]bool)
+	for _, f := range families {
+		of := map[string]bool{"instance": true, "job": true}
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			of[l.GetName()] = true
+		}
+		all[f.GetName()] = of
+		if f.GetType() == dto.MetricType_HISTOGRAM {
+			of["le"] = true
+			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+				all[f.GetName()+suffix] = of
+			}
+		}
+	}
+	return all
+}
+
+// check finds every metric of an expression, and its labels, in what is exported.
+func check(t *testing.T, all map[string]map[string]bool, text string) {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)
+	require.NoError(t, err, text)
+	of := make(map[string]bool) // the labels of all metrics of the expression
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		v, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		assert.Contains(t, all, v.Name, text)
+		for label := range all[v.Name] {
+			of[label] = true
+		}
+		for _, m := range v.LabelMatchers {
+			assert.True(t, m.Name == model.MetricNameLabel || all[v.Name][m.Name], "%s has no %s: %s", v.Name, m.Name, text)
+		}
+		return nil
+	})
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if a, ok := n.(*parser.AggregateExpr); ok {
+			for _, label := range a.Grouping {
+				assert.True(t, of[label], "there is no %s: %s", label, text)
+			}
+		}
+		return nil
+	})
+}
+
+func TestEveryMetricOfTheRulesIsExportedWithItsLabels(t *testing.T) {
+	t.Parallel()
+	all := exported(t)
+	groups, errs := rulefmt.Parse([]byte(observe.Rules()), false, model.UTF8Validation, parser.NewParser(parser.Options{}), promslog.NewNopLogger())
+	require.Empty(t, errs)
+	used := regexp.MustCompile(`\$labels\.(\w+)`)
+	n := 0
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			n++
+			check(t, all, r.Expr)
+			assert.NotEmpty(t, r.Labels["severity"], r.Alert)
+			assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
+			assert.NotEmpty(t, r.Annotations["description"], r.Alert)
+			for _, label := range used.FindAllStringSubmatch(r.Annotations["summary"], -1) {
+				assert.True(t, !strings.Contains(r.Expr, " by (") || strings.Contains(r.Expr, label[1]), "%s: no %s is left", r.Alert, label[1])
+			}
+		}
+	}
+	assert.Equal(t, n, strings.Count(observe.Rules(), "- alert:"))
+}
+
+func TestEveryMetricOfTheDashboardIsExportedWithItsLabels(t *testing.T) {
+	t.Parallel()
+	type target struct{ Expr string }
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []target
+			GridPos struct{ H, W, X, Y int }
+		}
+		Annotations struct{ List []target }
+		Templating  struct{ List []struct{ Definition string } }
+	}
+	require.NoError(t, json.Unmarshal([]byte(observe.Dashboard()), &dashboard))
+	all, ids := exported(t), make(map[int]bool)
+	targets := dashboard.Annotations.List
+	for _, p := range dashboard.Panels {
+		assert.False(t, ids[p.ID], p.Title)
+		ids[p.ID] = true
+		assert.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, p.Title)
+		targets = append(targets, p.Targets...)
+	}
+	require.Greater(t, len(targets), 20)
+	for _, target := range targets {
+		check(t, all, strings.NewReplacer("$__rate_interval", "5m").Replace(target.Expr))
+	}
+	values := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`)
+	for _, v := range dashboard.Templating.List {
+		if v.Definition == "" {
+			continue // the data source
+		}
+		of := values.FindStringSubmatch(v.Definition)
+		require.Len(t, of, 3, v.Definition)
+		assert.True(t, all[of[1]][of[2]], v.Definition)
+	}
+}
+
+// A dashboard for what does not exist shows nothing, and nobody is told.
+func TestAMetricOrLabelThatIsNotExportedIsFoundControl(t *testing.T) {
+	t.Parallel()
+	all := exported(t)
+	assert.NotContains(t, all, "pglatch_locks_lost_total")
+	assert.NotContains(t, all["pglatch_lock_losses_total"], "entity")
+	assert.NotContains(t, all["leader_election_master_status"], "identity")
+}

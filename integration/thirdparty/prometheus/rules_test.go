@@ -1,0 +1,139 @@
+package prometheus
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/stretchr/testify/assert"
+)
+
+// Series in steps of 15 s, as Prometheus' own unit tests of rules write them, and the alerts that
+// fire at a time.
+func TestEachAlertFiresForWhatItIsAboutAndForNothingElse(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		series string
+		fires  map[time.Duration][]string
+	}{
+		"one leads, and hands over within two scrapes": {
+			`leader_election_master_status{name="a",instance="1"} 1x20 0x20
+			 leader_election_master_status{name="a",instance="2"} 0x22 1x18`,
+			map[time.Duration][]string{5 * time.Minute: nil, 5*time.Minute + 45*time.Second: nil, 10 * time.Minute: nil},
+		},
+		"nobody leads": {
+			`leader_election_master_status{name="a",instance="1"} 1 0x40
+			 leader_election_master_status{name="a",instance="2"} 0x41
+			 leader_election_master_status{name="b",instance="2"} 1x41`,
+			map[time.Duration][]string{time.Minute: nil, 2 * time.Minute: {"PglatchNobodyLeads"}},
+		},
+		"nobody leads in one of two databases": {
+			`leader_election_master_status{name="a",database="prod/shop",instance="1"} 1 0x40
+			 leader_election_master_status{name="a",database="staging/shop",instance="2"} 1x41`,
+			map[time.Duration][]string{time.Minute: nil, 2 * time.Minute: {"PglatchNobodyLeads"}},
+		},
+		"one leads in each of two databases": {
+			`leader_election_master_status{name="a",database="prod/shop",instance="1"} 1x41
+			 leader_election_master_status{name="a",database="staging/shop",instance="2"} 1x41`,
+			map[time.Duration][]string{2 * time.Minute: nil, 10 * time.Minute: nil},
+		},
+		"leadership is released now and then in each of two databases": {
+			`leader_election_transitions_total{name="a",database="prod/shop",instance="1",to="leader"} 0 1 2 2 3 3x40
+			 leader_election_transitions_total{name="a",database="staging/shop",instance="1",to="leader"} 0 1 2 2 3 3x40`,
+			map[time.Duration][]string{2 * time.Minute: nil},
+		},
+		"two lead": {
+			`leader_election_master_status{name="a",instance="1"} 1x40
+			 leader_election_master_status{name="a",instance="2"} 0 1x39`,
+			map[time.Duration][]string{time.Minute: nil, 2 * time.Minute: {"PglatchTwoLead"}},
+		},
+		"leadership is lost once": {
+			`leader_election_losses_total{name="a",instance="1",reason="taken"} 0x8 1x60`,
+			map[time.Duration][]string{time.Minute: nil, 3 * time.Minute: {"PglatchLeadershipLost"}, 14 * time.Minute: nil},
+		},
+		"leadership is released again and again": {
+			`leader_election_transitions_total{name="a",instance="1",to="leader"} 0+1x40
+			 leader_election_transitions_total{name="a",instance="1",to="released"} 0+1x40`,
+			map[time.Duration][]string{5 * time.Minute: {"PglatchLeadershipFlaps"}},
+		},
+		"a node cannot take part": {
+			`leader_election_attempt_failures_total{name="a",instance="1"} 0+7x80`,
+			map[time.Duration][]string{4 * time.Minute: nil, 11 * time.Minute: {"PglatchNodeCannotLead"}},
+		},
+		"work goes on": {
+			`leader_election_drains_exceeded_total{name="a",instance="1"} 0x8 1x60`,
+			map[time.Duration][]string{time.Minute: nil, 3 * time.Minute: {"PglatchWorkOutlastsLeadership"}},
+		},
+		"a lock is lost, others when their Locker closes": {
+			`pglatch_lock_losses_total{namespace="order",instance="1",reason="not_held"} 0x20 1x60
+			 pglatch_lock_losses_total{namespace="order",instance="2",reason="closed"} 0x4 3x60`,
+			map[time.Duration][]string{3 * time.Minute: nil, 6 * time.Minute: {"PglatchLockLost"}},
+		},
+		"a request waits for long": {
+			`pglatch_lock_oldest_wait_seconds{namespace="order",instance="1"} 0+15x40`,
+			map[time.Duration][]string{time.Minute: nil, 3 * time.Minute: {"PglatchLockWaitsLong"}},
+		},
+		"a lock is held for long": {
+			`pglatch_lock_oldest_hold_seconds{namespace="order",instance="1"} 0+15x100`,
+			map[time.Duration][]string{15 * time.Minute: nil, 16 * time.Minute: {"PglatchLockHeldLong"}},
+		},
+		"one request of ten runs out of time": {
+			`pglatch_lock_acquisitions_total{namespace="order",result="success",instance="1"} 0+9x80
+			 pglatch_lock_acquisitions_total{namespace="order",result="timeout",instance="1"} 0+1x80`,
+			map[time.Duration][]string{4 * time.Minute: nil, 11 * time.Minute: {"PglatchLockWaitsTimeOut"}},
+		},
+		"one request of a hundred runs out of time": {
+			`pglatch_lock_acquisitions_total{namespace="order",result="success",instance="1"} 0+99x80
+			 pglatch_lock_acquisitions_total{namespace="order",result="timeout",instance="1"} 0+1x80`,
+			map[time.Duration][]string{11 * time.Minute: nil},
+		},
+		"the pool is full": {
+			`pglatch_lock_sessions_in_use{instance="1"} 10x40
+			 pglatch_lock_sessions_max{instance="1"} 10x40
+			 pglatch_lock_keys{instance="1"} 10x40
+			 pglatch_lock_keys_max{instance="1"} 10x40`,
+			map[time.Duration][]string{4 * time.Minute: nil, 6 * time.Minute: {"PglatchLockPoolFull"}},
+		},
+		"the lock table is full": {
+			`pglatch_lock_acquisitions_total{namespace="order",result="table_full",instance="1"} 0x20 1x40`,
+			map[time.Duration][]string{4 * time.Minute: nil, 6 * time.Minute: {"PglatchLockTableFull"}},
+		},
+		"the Locker has most of its locks": {
+			`pglatch_lock_sessions_in_use{instance="1"} 2x40
+			 pglatch_lock_sessions_max{instance="1"} 10x40
+			 pglatch_lock_keys{instance="1"} 80x40
+			 pglatch_lock_keys_max{instance="1"} 100x40`,
+			map[time.Duration][]string{4 * time.Minute: nil, 6 * time.Minute: {"PglatchLockTableNearlyFull"}},
+		},
+		"the lock server is without its store": {
+			`lock_store_up{instance="1"} 1x4 0x40`,
+			map[time.Duration][]string{time.Minute: nil, 3 * time.Minute: {"PglatchLockStoreDown"}},
+		},
+		"leases expire": {
+			`lock_expired_total{instance="1"} 0x8 1x40
+			 pglatch_lease_losses_total{instance="2"} 0x8 1x40`,
+			map[time.Duration][]string{time.Minute: nil, 3 * time.Minute: {"PglatchLeaseLost", "PglatchLeasesExpire"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := promqltest.LoadedStorage(t, "load 15s\n"+c.series)
+			t.Cleanup(func() { assert.NoError(t, db.Close()) })
+			j := newJudge(t, db, "")
+			for at := time.Duration(0); at <= 17*time.Minute; at += 15 * time.Second {
+				var fires []string
+				for alert, state := range j.look(time.UnixMilli(0).Add(at)) {
+					if state == rules.StateFiring {
+						fires = append(fires, alert)
+					}
+				}
+				slices.Sort(fires)
+				if want, ok := c.fires[at]; ok {
+					assert.Equal(t, want, fires, "after %v", at)
+				}
+			}
+		})
+	}
+}
