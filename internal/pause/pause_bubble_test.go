@@ -64,8 +64,8 @@ func TestAtMostSpreadsADurationOverItsSecondHalf(t *testing.T) {
 
 func TestABackoffDoublesUpToItsLongest(t *testing.T) {
 	t.Parallel()
-	for failures, want := range []time.Duration{10, 20, 40, 80, 100, 100} {
-		want *= time.Millisecond
+	for failures, ms := range []int{10, 20, 40, 80, 100, 100} {
+		want := time.Duration(ms) * time.Millisecond
 		least, most := extremes(func() time.Duration { return pause.Backoff(failures, 10*time.Millisecond, 100*time.Millisecond) })
 		assert.GreaterOrEqual(t, least, want/2)
 		assert.Greater(t, most, want*9/10)
