@@ -86,7 +86,7 @@ type renewal struct {
 func (r *Run) renew(ctx context.Context, sent boottime.Moment) {
 	defer close(r.ended)
 	k := &renew.Keeper[renewal]{
-		Rules: renew.Steadily(r.config.TTL/3, r.config.TTL/3), Left: r.until.Left, Judge: r.judge,
+		Rules: renew.Steadily(r.config.TTL/3, r.config.TTL*2/5), Left: r.until.Left, Judge: r.judge,
 		Renew: func(ctx context.Context) renewal {
 			remaining, err := r.config.Store.Renew(ctx, r.claim, r.config.TTL)
 			return renewal{remaining, err}

@@ -87,6 +87,9 @@ func (w world) on(s scenario, next decision, e renew.Event) (world, error) {
 		return w, fmt.Errorf("waits for %d of %d", step.Wait, w.left)
 	}
 	w.wait = step.Wait
+	if (step.Action == renew.Ask || e == renew.Due) && step.Wait > s.Interval {
+		return w, fmt.Errorf("does not look at the clock for %d during a renewal", step.Wait)
+	}
 	switch step.Action {
 	case renew.Ask:
 		w.asking, w.since = true, 0
@@ -293,6 +296,11 @@ func TestTheExplorationFindsEveryMutation(t *testing.T) {
 			}
 			return to, step
 		},
+		"no look at the clock during a renewal": step(func(_ renew.Rules, _ renew.State, e renew.Event, left time.Duration, step *renew.Step) {
+			if e == renew.Due {
+				step.Wait = left
+			}
+		}),
 		"a timer after the deadline": step(func(_ renew.Rules, _ renew.State, _ renew.Event, left time.Duration, step *renew.Step) {
 			if step.Action == renew.Ask {
 				step.Wait = left + 1

@@ -26,7 +26,8 @@ type Keeper[A any] struct {
 	// Renew makes one renewal, in a goroutine of its own. There is one at a time.
 	Renew func(ctx context.Context) A
 	// Judge records an answer to a renewal that began at sent: Kept, or the reason why it is Failed
-	// or Gone. If it returns Kept, it has moved the deadline.
+	// or Gone. If it returns Kept, it has moved the deadline. Gone without a reason means that the
+	// answer came too late.
 	Judge func(answer A, sent boottime.Moment) (Event, error)
 
 	// Gone is closed when the right is known to have ended; nil = never.
@@ -86,7 +87,13 @@ func (k *Keeper[A]) Run(ctx context.Context, sent boottime.Moment) error {
 		if ctx.Err() != nil {
 			return nil // it may be an answer to that
 		}
-		e, last = k.Judge(answer, sent)
+		var err error
+		if e, err = k.Judge(answer, sent); e == Gone && err == nil {
+			err = expired(last)
+		}
+		if e == Kept || err != nil {
+			last = err
+		}
 	}
 }
 
@@ -115,12 +122,18 @@ func (k *Keeper[A]) Cancel() (answer A, ok bool) {
 // reason returns why the right is lost, after an event and the last renewal's error.
 func (k *Keeper[A]) reason(e Event, last error) error {
 	switch {
-	case last == nil:
-		return ErrExpired
 	case e == Gone:
 		return last
 	case e == Failed && k.Rules.Failures > 0 && k.state.failures >= k.Rules.Failures:
 		return fmt.Errorf("%d renewals failed in a row: %w", k.state.failures, last)
+	}
+	return expired(last)
+}
+
+// expired returns ErrExpired with the error of the last renewal, if it failed.
+func expired(last error) error {
+	if last == nil {
+		return ErrExpired
 	}
 	return fmt.Errorf("%w: %w", ErrExpired, last)
 }

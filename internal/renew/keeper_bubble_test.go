@@ -207,6 +207,23 @@ func TestAnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
 	})
 }
 
+func TestAnAnswerAfterTheDeadlineKeepsTheReasonOfEarlierFailures(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		t.Helper()
+		var l *lease
+		l = newLease(steady, func(context.Context) error {
+			if len(l.asked) == 1 {
+				return errAway
+			}
+			l.until.Set(boottime.Moment{})
+			return nil
+		})
+		_, cause := l.run(t.Context())
+		require.ErrorIs(t, cause, renew.ErrExpired)
+		require.ErrorIs(t, cause, errAway)
+	})
+}
+
 func TestARightThatHasEndedIsReportedAtTheBeginning(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		t.Helper()

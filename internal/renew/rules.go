@@ -63,7 +63,8 @@ type Step struct {
 }
 
 // Next returns the next step. since is the time since the start of the last renewal, or of the
-// acquisition. left is how long the right can still be trusted, 0 or less if no longer.
+// acquisition. left is how long the right can still be trusted, 0 or less if no longer. No wait is
+// longer than an Interval, unless a pause is: the timer stands still while the machine is suspended.
 func (r Rules) Next(s State, e Event, since, left time.Duration) (State, Step) {
 	if s.over {
 		return s, Step{Action: Nothing}
@@ -83,15 +84,15 @@ func (r Rules) Next(s State, e Event, since, left time.Duration) (State, Step) {
 		return s, Step{Wait: min(r.pause(s.failures), max(r.latest(left), r.Pause), left)}
 	case e != Due:
 		return s, Step{Wait: min(max(r.Interval-since, 0), r.latest(left))}
-	case s.asking: // the deadline has moved meanwhile
-		return s, Step{Wait: left}
+	case s.asking: // the deadline may have moved, or the machine have been suspended
+		return s, Step{Wait: min(left, r.Interval)}
 	}
 	s.asking = true
 	within := left
 	if r.Timeout > 0 {
 		within = min(r.Timeout, left)
 	}
-	return s, Step{Action: Ask, Wait: left, Within: within}
+	return s, Step{Action: Ask, Wait: min(left, r.Interval), Within: within}
 }
 
 // pause returns the delay after a number of failures.

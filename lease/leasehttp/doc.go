@@ -77,6 +77,6 @@
 //	                             request had no idempotency key, else it expires
 //	the server                   waiters, not leases; a client's heartbeat goes on with another, or until it is back, or the lease ends
 //	a client's wall clock        is not used: the client trusts a lease by its monotonic clock, from before it asked
-//	time, while a machine is     the work's context ends at the first call of its Err; its Done and contexts
-//	suspended                    derived from it end after an Interval at most
+//	time, while a machine is     the work's context ends at the first call of its Err or Done; an earlier channel, and
+//	suspended                    contexts derived from it, end after an Interval at most
 package leasehttp

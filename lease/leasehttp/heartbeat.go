@@ -212,7 +212,9 @@ func (h *heartbeat) judge(err error, _ boottime.Moment) (renew.Event, error) {
 	switch {
 	case err == nil:
 		return renew.Kept, nil
-	case errors.Is(err, renew.ErrExpired), lease.IsOver(err):
+	case errors.Is(err, renew.ErrExpired):
+		return renew.Gone, nil
+	case lease.IsOver(err):
 		return renew.Gone, err
 	}
 	h.report(err)
