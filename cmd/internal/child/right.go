@@ -45,7 +45,9 @@ func RunUnder(ctx context.Context, right Right, command supervise.Command) error
 	switch {
 	case notStarted:
 		return err
-	case err != nil || result.Stopped:
+	case err != nil: // the right was lost before
+		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command was not started: %w", context.Cause(work))}
+	case result.Stopped:
 		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command was stopped: %w", context.Cause(work))}
 	case lost != nil:
 		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command had ended with code %d: %w", result.ExitCode, lost)}
