@@ -19,7 +19,7 @@ import (
 )
 
 // aroundTests matches directories of helpers, suites, examples, tools and the bench.
-var aroundTests = regexp.MustCompile(`^(internal/test|examples|tools|integration)(/|$)|(test|testdata|integration)(/|$)`)
+var aroundTests = regexp.MustCompile(`^(internal/test|internal/judge|examples|tools|integration)(/|$)|(test|testdata|integration)(/|$)`)
 
 type class struct {
 	name               string
