@@ -7,6 +7,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"go/scanner"
 	"go/token"
@@ -15,7 +16,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"text/tabwriter"
 )
 
 // aroundTests matches directories of helpers, suites, examples, tools and the bench.
@@ -41,19 +41,17 @@ func main() {
 		fmt.Fprintln(os.Stderr, "counts:", err)
 		os.Exit(1)
 	}
-	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(out, "\tfiles\tlines\tlines of code\t")
+	fmt.Printf("%-34s %7s %7s %14s\n", "", "files", "lines", "lines of code")
 	for _, class := range []class{c.product, c.around, c.tests} {
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t\n", class.name, class.files, class.lines, class.code)
+		fmt.Printf("%-34s %7d %7d %14d\n", class.name, class.files, class.lines, class.code)
 	}
-	out.Flush()
 	fmt.Println("modules:", c.modules)
 }
 
 // count reads all files of a repository that Git knows.
 func count(dir string) (counts, error) {
 	c := counts{product: class{name: "product"}, around: class{name: "helpers, suites, examples, bench"}, tests: class{name: "tests"}}
-	list, err := exec.Command("git", "-C", dir, "ls-files", "*.go", "*go.mod").Output()
+	list, err := exec.CommandContext(context.Background(), "git", "-C", dir, "ls-files", "*.go", "*go.mod").Output()
 	if err != nil {
 		return c, err
 	}
