@@ -80,9 +80,9 @@ func (o *session) keep(ctx context.Context, from boottime.Moment) {
 	if cause != nil {
 		o.lose(cause)
 	}
-	k.Close()
 	cancel()
 	watch.Wait()
+	k.Close()
 }
 
 // watch passes the backend's signals on to the node until ctx ends.
@@ -91,7 +91,10 @@ func (o *session) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-o.Changed():
+		case _, open := <-o.Changed():
+			if !open {
+				return
+			}
 			notify(o.node.look)
 		}
 	}
