@@ -29,7 +29,8 @@ type Node struct {
 	log     *slog.Logger
 	streams stream.Set[Event]
 	wake    chan struct{} // receives a value when the driving goroutine has something to do
-	look    chan struct{} // receives a value when a look is worthwhile
+	look    chan struct{} // receives a value when a backend has changes
+	weighed chan struct{} // receives a value when the weight was set
 
 	mu       sync.Mutex
 	running  bool
@@ -54,7 +55,7 @@ func New(config Config) (*Node, error) {
 	}
 	n := &Node{
 		config: config, weight: config.Weight, log: config.Logger.With(slog.String("shards", config.Name)),
-		wake: make(chan struct{}, 1), look: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), look: make(chan struct{}, 1), weighed: make(chan struct{}, 1),
 		sessions: make([]*session, config.Backend.Sessions()),
 		owned:    map[string]*ownership{}, stale: map[string]*ownership{}, shunned: map[string]*shunning{},
 	}
@@ -92,7 +93,7 @@ func (n *Node) SetWeight(weight int) error {
 	n.mu.Lock()
 	n.weight = weight
 	n.mu.Unlock()
-	notify(n.look)
+	notify(n.weighed)
 	return nil
 }
 

@@ -116,6 +116,8 @@ func (r *run) drive() error {
 		case <-r.wake:
 		case <-r.look:
 			r.changed()
+		case <-r.weighed:
+			r.looks = time.Now()
 		case _, open := <-r.listed:
 			r.relist = time.Now()
 			if !open {
@@ -140,8 +142,11 @@ func (r *run) changed() {
 	for _, o := range r.lasting() {
 		changes = changes.And(o.Changes())
 	}
+	if !changes.Other && len(changes.Released)+len(changes.Leaving) == 0 {
+		return // they came with an earlier signal, or through another session
+	}
 	switch {
-	case changes.Other || r.view == nil || len(changes.Released)+len(changes.Leaving) == 0:
+	case changes.Other || r.view == nil:
 		r.looks = now
 	case r.looks.After(now):
 		r.looks = now.Add(lull)

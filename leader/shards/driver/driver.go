@@ -72,7 +72,8 @@ type Session interface {
 	// came or went, or a pin changed. Signals may be missed, and none is required. nil = no signals.
 	Changed() <-chan struct{}
 
-	// Changes returns what the signals since the last call were about. It does no I/O.
+	// Changes returns what the signals since the last call were about. It does no I/O. After a signal without
+	// changes the node does nothing.
 	Changes() Changes
 
 	// Leave releases all that the session owns and ends it in good order. Only Close is called after it.
