@@ -35,6 +35,7 @@ type lockSession struct {
 
 	// The fields below are guarded by mu.
 	odd      []string      // shards whose rows differ from what the session wrote, to be reported as lost
+	leaving  []string      // shards that are being released, which are not lost
 	reported []string      // shards whose locks must be released, because the node knows that they are lost
 	self     driver.Member // the last announcement; guarded by turn
 
@@ -286,6 +287,14 @@ func (o *lockSession) release(names []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
+	o.mu.Lock()
+	o.leaving = names
+	o.mu.Unlock()
+	defer func() {
+		o.mu.Lock()
+		o.leaving = nil
+		o.mu.Unlock()
+	}()
 	if err := o.backend.group.Release(o.session, keys); err != nil {
 		return err
 	}

@@ -30,11 +30,11 @@ func (b *Backend) verify(owners map[string]group.Owner, began time.Time) {
 	}
 }
 
-// reports returns the shards to report as lost. Their locks are released later, when the node knows.
+// reports returns the shards to report as lost, without those that a call releases now. Their locks are released later, when the node knows.
 func (o *lockSession) reports() (lost []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	lost, o.odd = o.odd, nil
+	lost, o.odd = slices.DeleteFunc(o.odd, func(name string) bool { return slices.Contains(o.leaving, name) }), nil
 	o.reported = append(o.reported, lost...)
 	return lost
 }
