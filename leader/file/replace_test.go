@@ -80,6 +80,7 @@ func TestAProcessThatIsKilledWithTheLockLeavesTheElectionAsItWas(t *testing.T) {
 		path := led(t)
 		p, _ := frozen(t, path, change)
 		p.Kill()
+		require.Equal(t, 128+9, p.Wait(), "it lived until then")
 		b := file.NewBackend(path)
 		lead(t, b, "b")
 		require.True(t, b.CleanStart())

@@ -55,6 +55,7 @@ func TestAHolderThatWasKilledTakesUpItsLeaseAgain(t *testing.T) {
 	_, err := fmt.Sscanf(p.Says("holds"), "holds %d", &token)
 	require.NoError(t, err)
 	p.Kill()
+	require.Equal(t, 128+9, p.Wait(), "it lived until then")
 
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
 	_, err = cl.Acquire(t.Context(), servetest.Ask("job", "worker"))
