@@ -122,13 +122,17 @@ func (n *testNode) says(message string, times int) {
 	await.Until(n.t, await.Patience, func() bool { return len(n.log.Values(message, "service")) == times }, fmt.Sprintf("%s logs %q %d times", n.Identity(), message, times))
 }
 
-// holder returns the session that holds the election lock, as "pid backend_start", or "" if there is none.
-func holder(db *dbtest.Database) string {
+// holder returns the session that holds the election lock, as "pid backend_start", or "" if there is none. It fails if
+// there are several.
+func holder(t *testing.T, db *dbtest.Database) string {
+	t.Helper()
 	number, id, _ := Schedulers.Tag().Pair()
-	return dbtest.Ask[string](db, `SELECT coalesce(string_agg(format('%s %s', pid, backend_start), ' and '), '')
+	holders := dbtest.Ask[[]string](db, `SELECT coalesce(array_agg(format('%s %s', pid, backend_start)), '{}')
 		FROM pg_locks JOIN pg_stat_activity USING (pid)
 		WHERE locktype = 'advisory' AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted`, number, id)
+	require.LessOrEqual(t, len(holders), 1, "%q hold the lock", holders)
+	return strings.Join(holders, "")
 }
 
 func TestScenario_AC1_OneNodeAcquiresTheSchedulerLeadership(t *testing.T) {
@@ -184,13 +188,13 @@ func TestScenario_AC3_TheLockIsHeldOnAConnectionThatDoesNothingElse(t *testing.T
 	db := dbtest.New(t)
 	a := serve(t, db, "a")
 	leads(t, a)
-	before := holder(db)
+	before := holder(t, db)
 	require.NotEmpty(t, before)
 	for range 20 {
 		require.Equal(t, http.StatusOK, a.get("/query?q=x").Status)
 	}
 	await.Until(t, await.Patience, func() bool { return dbtest.Ask[int](db, `SELECT count(*) FROM code.runs`) > 20 }, "the schedulers work")
-	assert.Equal(t, before, holder(db), "the same session holds the lock all the time")
+	assert.Equal(t, before, holder(t, db), "the same session holds the lock all the time")
 
 	pid, _, _ := strings.Cut(before, " ")
 	assert.Equal(t, a.Identity(), dbtest.Ask[string](db, `SELECT application_name FROM pg_stat_activity WHERE pid = $1::int`, pid), "it is not one of the pool")
@@ -216,7 +220,7 @@ func TestScenario_AC3_AnExhaustedPoolCostsNoLeadership(t *testing.T) {
 	}
 	a.stop()
 	leads(t, b)
-	assert.NotEmpty(t, holder(db))
+	assert.NotEmpty(t, holder(t, db))
 }
 
 func TestScenario_AC4_TheLockIsReleasedWhenTheLeaderCrashes(t *testing.T) {
@@ -227,14 +231,14 @@ func TestScenario_AC4_TheLockIsReleasedWhenTheLeaderCrashes(t *testing.T) {
 	child.Await(t.Context(), 0, acquired)
 	b := serve(t, db, "b")
 	b.says(skipping, 1)
-	before := holder(db)
+	before := holder(t, db)
 	require.NotEmpty(t, before, "the child leads")
 
 	killed := time.Now()
 	require.NoError(t, child.Kill()) // kill -9
 	leads(t, b)
 	assert.Less(t, time.Since(killed), leader.DefaultLeaseDuration, "no lease had to pass: the end of the connection freed the lock")
-	after := holder(db)
+	after := holder(t, db)
 	assert.NotEmpty(t, after)
 	assert.NotEqual(t, before, after)
 	await.Until(t, await.Patience, func() bool { return dbtest.Ask[int](db, ran, b.Identity()) == len(leaderOnly) }, "b runs every scheduler")
