@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -121,6 +122,14 @@ func TestWithoutTokensOnlyThisHostIsAnswered(t *testing.T) {
 	a.answers(http.StatusOK)
 	a.answers(http.StatusForbidden, "X-Forwarded-For: 10.0.0.1")
 	a.answers(http.StatusForbidden, "Host: rebound.example")
+
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/hook/status", nil)
+	for from, want := range map[string]int{"10.0.0.1:1": http.StatusForbidden, "127.0.0.1:1": http.StatusOK} {
+		r.RemoteAddr = from
+		w := httptest.NewRecorder()
+		a.Handler().ServeHTTP(w, r)
+		assert.Equal(t, want, w.Code, from)
+	}
 }
 
 func content(t *testing.T, path string) (config map[string]any) {
