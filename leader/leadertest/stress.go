@@ -45,6 +45,13 @@ var stressCases = []testCase{
 		nodes.Wait()
 		require.GreaterOrEqual(s, len(held.all), stressRounds, "the election stands still")
 		require.NoError(s, judge.Holds(held.all, 1))
+		termless := 0
+		for _, h := range held.all {
+			if h.Token == 0 {
+				termless++
+			}
+		}
+		require.Contains(s, []int{0, len(held.all)}, termless, "all leaderships have terms, or none")
 	}},
 }
 
