@@ -142,6 +142,7 @@ func TestWhatASweepReadsDoesNotGrowWithTheNumberOfNames(t *testing.T) {
 	t.Logf("%d that had expired: %d sweeps, p50 %v, p99 %v, the longest %v", all.Expired, len(times), times[len(times)/2], times[len(times)*99/100], times[len(times)-1])
 	assert.Equal(t, n/10, all.Expired)
 	assert.Equal(t, n/10, all.Removed)
+	assert.Equal(t, n-2-n/10+1, one[int](j, "SELECT count(*) FROM pglatch_lease.locks"), "what is removed leaves no row; first was acquired")
 }
 
 // buffers is how many pages a statement reads and writes, its functions included.
