@@ -66,8 +66,11 @@ func Start(t *testing.T, c Config) *Load {
 					c.Ready(ctx)
 				}
 				err := l.turn(ctx, client, fmt.Sprintf("client-%d", i), n)
-				if err != nil && !errors.Is(err, lease.ErrHeld) {
-					_ = pause.For(ctx, time.Millisecond) // while no server takes writes, do not use up the machine
+				switch { // do not use up the machine while a name is taken, or no server takes writes
+				case errors.Is(err, lease.ErrHeld):
+					_ = pause.For(ctx, rand.N(10*time.Millisecond))
+				case err != nil:
+					_ = pause.For(ctx, time.Millisecond)
 				}
 			}
 		})
@@ -75,11 +78,11 @@ func Start(t *testing.T, c Config) *Load {
 	return l
 }
 
-// turn works with one of some names, others all the time because calls with unknown outcomes make the check of a name slow.
-// Then it keeps a lease on a name that no other client takes.
+// turn works with one of some names, which all clients share. The names change with the number of grants, because calls with
+// unknown outcomes make the check of a name slow. Then it keeps a lease on a name that no other client takes.
 func (l *Load) turn(ctx context.Context, s lease.Store, holder string, n int) error {
 	ttl := l.config.TTL/4 + rand.N(l.config.TTL*3/4)
-	r := lease.AcquireRequest{Name: fmt.Sprintf("%s-%d-%d", l.config.Prefix, n/20, rand.IntN(3)), Holder: holder, TTL: ttl}
+	r := lease.AcquireRequest{Name: fmt.Sprintf("%s-%d-%d", l.config.Prefix, l.Granted()/60, rand.IntN(3)), Holder: holder, TTL: ttl}
 	if rand.IntN(2) == 0 {
 		r.IdempotencyKey = fmt.Sprintf("%s-%d", holder, n)
 	}
@@ -158,7 +161,7 @@ func (l *Load) RequireLegal(ctx context.Context) {
 	l.t.Logf("%+v", counts)
 	require.NoError(l.t, l.History.Check(2*time.Minute))
 	require.Positive(l.t, counts.Granted)
-	require.Positive(l.t, counts.Refused)
+	require.GreaterOrEqual(l.t, counts.Refused, counts.Granted/20, "the clients hardly compete")
 	require.Positive(l.t, counts.Ended, "no lease expired under its holder")
 }
 
