@@ -269,6 +269,13 @@ func TestARoleWithoutRightsIsToldTheGrant(t *testing.T) {
 	release(t, a, "a")
 	admin.exec("DROP TABLE pglatch_election; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 	require.ErrorContains(t, newBackend(t, dsn, nil).Migrate(t.Context()), "permission denied")
+
+	admin.exec("DO $$ BEGIN EXECUTE format('REVOKE CONNECT ON DATABASE %I FROM PUBLIC', current_database()); END $$")
+	err = newBackend(t, dsn, nil).Migrate(t.Context())
+	require.ErrorContains(t, err, "permission denied for database")
+	var table *postgres.TableError
+	require.NotErrorAs(t, err, &table, "the table is not why")
+	require.ErrorIs(t, err, leader.ErrConnection)
 }
 
 func TestALockedRowIsAnErrorThatSaysSoAndWhoseLockItIs(t *testing.T) {

@@ -48,6 +48,7 @@ func (b *Backend) Migrate(ctx context.Context) error {
 	switch state := sqlstate.Of(err); {
 	case err == nil:
 		return nil
+	case errors.Is(err, driver.ErrConnection): // the role may not connect: nothing is known of the table
 	case state == sqlstate.UndefinedColumn, state == sqlstate.Privilege:
 		return &TableError{Table: b.config.Table, Outdated: state == sqlstate.UndefinedColumn, Cause: err}
 	}

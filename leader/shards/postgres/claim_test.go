@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"net/url"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
@@ -190,5 +192,24 @@ func TestATransactionAndANodeExcludeEachOtherFromAShard(t *testing.T) {
 		inTx(func(tx pgx.Tx) {
 			require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{Try: true}, key), "the node has released it")
 		})
+	}
+}
+
+func TestARoleThatMayNotConnectIsNotToldAboutTheTables(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	newJudge(t, server.DSN("")).exec(`CREATE ROLE app LOGIN;
+		DO $$ BEGIN EXECUTE format('REVOKE CONNECT ON DATABASE %I FROM PUBLIC', current_database()); END $$`)
+	u, err := url.Parse(server.DSN(""))
+	require.NoError(t, err)
+	u.User = url.User("app")
+	b := newBackend(t, u.String(), nil)
+	_, opened := b.Open(t.Context(), member("a"), ttl)
+	_, listed := b.Observe(t.Context())
+	for _, err := range []error{opened, listed, b.Migrate(t.Context())} {
+		var table *postgres.TableError
+		require.NotErrorAs(t, err, &table)
+		require.ErrorContains(t, err, "permission denied for database")
+		require.ErrorIs(t, err, leader.ErrConnection)
 	}
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -124,6 +125,9 @@ func (e *SlowError) Unwrap() error { return e.Cause }
 
 // failed types an error of a session's statement.
 func (b *Backend) failed(err error) error {
+	if errors.Is(err, session.ErrRefused) || errors.Is(err, session.ErrUnavailable) { // nothing is known of the tables
+		return pgreach.Unreachable(err)
+	}
 	switch state := sqlstate.Of(err); state {
 	case sqlstate.UndefinedTable, sqlstate.UndefinedColumn, sqlstate.Privilege:
 		return &TableError{Table: b.config.Table, Missing: state == sqlstate.UndefinedTable, Outdated: state == sqlstate.UndefinedColumn, Cause: err}
