@@ -134,7 +134,7 @@ func (n *conn) expire(now time.Time) {
 	}
 }
 
-// answered records that the server answered a statement, or that the session was lost, under mu.
+// answered records the end of a statement, under mu. If the session was lost, there was no answer.
 func (n *conn) answered(lost error) {
 	if lost != nil {
 		return
