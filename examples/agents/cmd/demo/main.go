@@ -367,7 +367,7 @@ func (d *demo) lockList(ctx context.Context) {
 
 // stay keeps the replicas busy until ctx ends, so that there is something to see.
 func (d *demo) stay(ctx context.Context) {
-	d.Say("who holds what, since when, who waits, and what happened, while hooks go on; Ctrl-C ends it:")
+	d.Say("the holders, waiters and history of all locks, while hooks go on; Ctrl-C ends it:")
 	d.Draw(demokit.Cyan, d.page, d.a.URL+monitor.Path, d.b.URL+monitor.Path)
 	clients := make(chan bool)
 	for i, session := range []string{"tailor", "smith", "weaver", "tailor"} {
