@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// serve is a process that does what it is told: "hold 7", "cross 7 8" wants order/8 under the lock on
+// serve is a process that carries out commands: "hold 7", "cross 7 8" wants order/8 under the lock on
 // order/7, "lead" takes part in the election. It says "done" when it has begun.
 func serve(ctx context.Context, name, dsn string) error {
 	locker, err := advisory.Open(ctx, advisory.Config{
@@ -103,7 +103,7 @@ func start(t *testing.T, name, dsn string) *process {
 	return p
 }
 
-// tell returns when the process has done what it was told.
+// tell sends the process a command, and returns when it is done.
 func (p *process) tell(command string) {
 	p.Tell(command)
 	p.Expect("done")

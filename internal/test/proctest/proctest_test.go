@@ -17,7 +17,7 @@ import (
 
 const testVariable = "PGLATCH_PROCTEST_TEST"
 
-// childVariable makes this program repeat what it is told.
+// childVariable makes this program repeat each line of its input, behind the value of the variable.
 const childVariable = "PGLATCH_PROCTEST_CHILD"
 
 func TestMain(m *testing.M) {
