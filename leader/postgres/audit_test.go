@@ -139,7 +139,7 @@ func TestAnElectorReportsThatItsTableIsGone(t *testing.T) {
 		case err := <-errs: // a late renewal is an error, too
 			told = strings.Contains(err.Error(), "does not exist")
 		case <-end:
-			require.Fail(t, "nobody was told")
+			require.Fail(t, "OnError received nothing")
 		}
 	}
 	assert.NoError(t, term.Err(), "it leads on")
@@ -176,7 +176,7 @@ func TestASecondElectionOfAnotherNameOnOneKeyIsToldSo(t *testing.T) {
 	first, firstErrs := called(t, dsn, "billing", "web-1", postgres.Config{})
 	require.NoError(t, first.WaitForLeadership(t.Context()))
 	second, errs := called(t, dsn, "scheduler", "cron-1", postgres.Config{})
-	err := await.Receive(t, patience, errs, "nobody was told")
+	err := await.Receive(t, patience, errs, "OnError received nothing")
 	var name *postgres.NameError
 	require.ErrorAs(t, err, &name)
 	require.Equal(t, &postgres.NameError{Key: "1:100", Name: "scheduler", Other: "billing", Leader: "web-1"}, name)

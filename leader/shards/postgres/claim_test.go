@@ -157,7 +157,7 @@ func TestASessionThatDoesNotAnswerAReleaseEndsItself(t *testing.T) {
 	default:
 	}
 	require.Error(t, a.Release(ended, []string{"1", "2"}))
-	await.Receive(t, patience, a.Lost(), "nobody is told")
+	await.Receive(t, patience, a.Lost(), "the loss was not reported")
 	_, err := a.Renew(t.Context(), ttl)
 	require.ErrorIs(t, err, leader.ErrLost)
 	free()

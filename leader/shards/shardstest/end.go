@@ -36,7 +36,7 @@ var endCases = []testCase{
 		require.NoError(s, err)
 		assert.Contains(s, members(s.look(other)), "a", "a node is a member while one of its sessions lasts")
 	}},
-	{"the node is told that a session ended", func(s *suite) {
+	{"the node learns that a session ended", func(s *suite) {
 		b := s.node()
 		o := s.openAlone(b, "a")
 		s.claim(o, "1")

@@ -76,7 +76,7 @@ var viewCases = []testCase{
 			released[name] = true
 		}
 		changes := s.hears(a, func() { s.release(b, names...) }, "a release")
-		require.True(s, changes.Other || len(changes.Released) > 0, "it is told what has changed")
+		require.True(s, changes.Other || len(changes.Released) > 0, "the changes name the released shards, or ask for a look")
 		s.eventually(func() bool {
 			for _, name := range changes.Released {
 				require.True(s, released[name], "%q was not released", name)
