@@ -286,11 +286,16 @@ func starving(m *Memory, p *Picture) (all []Verdict) {
 	return all
 }
 
+// growing finds queues that are longer than some seconds before. A queue that is served rises and falls: it must be
+// long in every look for the time Confirm, and its first request must have waited for as long.
 func growing(m *Memory, p *Picture) (all []Verdict) {
 	for _, k := range p.Keys {
 		n := len(k.Waiters)
 		before, ago, ok := m.queueBefore(k.ID, p.At)
 		if !ok || n < m.limits.Queue || n < before+before/2+2 {
+			continue
+		}
+		if m.lasting("growing/"+k.ID, p.At) < m.limits.Confirm || k.Longest() < m.limits.Confirm {
 			continue
 		}
 		v := of(k, QueueGrows, Warning, fmt.Sprintf("The queue of %s grows: %d wait, %d did %s ago.", k.Text, n, before, Age(ago)), waits(k))

@@ -35,7 +35,7 @@ type holdID struct {
 	name string // of its namespace
 }
 
-// A sample is the length of a queue.
+// A sample is the greatest length of a queue within one second.
 type sample struct {
 	at time.Time
 	n  int
@@ -102,10 +102,7 @@ func (m *Memory) learn(p *Picture) {
 			holds[holdID{h.PID, h.Tag, k.ID, k.Namespace}] = h.Age
 		}
 		if old := m.queues[k.ID]; len(k.Waiters) > 0 || len(old) > 0 && p.At.Sub(old[len(old)-1].at) < 10*time.Second {
-			if len(old) == 0 || len(k.Waiters) > 0 {
-				old = append(old, sample{p.At, len(k.Waiters)})
-			}
-			queues[k.ID] = old[max(0, len(old)-queueKept):]
+			queues[k.ID] = sampled(old, sample{p.At, len(k.Waiters)})
 		}
 	}
 	for id, age := range m.holds {
@@ -117,6 +114,18 @@ func (m *Memory) learn(p *Picture) {
 		}
 	}
 	m.holds, m.queues = holds, queues
+}
+
+// sampled returns the samples of a queue with the next one.
+func sampled(all []sample, next sample) []sample {
+	last := len(all) - 1
+	switch {
+	case last >= 0 && next.at.Sub(all[last].at) < time.Second:
+		all[last].n = max(all[last].n, next.n)
+	case last < 0 || next.n > 0:
+		all = append(all, next)
+	}
+	return all[max(0, len(all)-queueKept):]
 }
 
 // note records the duration of a hold.

@@ -140,16 +140,16 @@ func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T)
 				for range 9 {
 					w.waits("b", 0, key(1, 7))
 				}
-				return w.look(3 * time.Second)
+				return w.look(3 * time.Second).look(2 * time.Second)
 			},
 			control: func() *world {
 				w := two()
 				for range 9 {
 					w.waits("b", 0, key(1, 7))
 				}
-				return w.look(0).look(3 * time.Second)
+				return w.look(0).look(3 * time.Second).look(2 * time.Second)
 			},
-			evidence: "a holds it for 3.0 s",
+			evidence: "a holds it for 5.0 s",
 		},
 		incident.LockTable: {
 			raise: func() *world {
@@ -291,6 +291,38 @@ func TestEveryVerdictIsTestedAndNamed(t *testing.T) {
 	t.Parallel()
 	require.Len(t, incident.Names(), 19)
 	assert.Empty(t, two().looks().found, "control: a holder and a waiter are no trouble")
+}
+
+func TestAQueueThatIsServedDoesNotGrow(t *testing.T) {
+	t.Parallel()
+	w := two()
+	short := w.answer("b").Waits
+	for range 9 {
+		w.waits("b", 0, key(1, 7))
+	}
+	long := w.answer("b").Waits
+	queue := func(waits []introspect.Wait) { w.answer("b").Waits, w.answer("b").AllWaits = slices.Clone(waits), len(waits) }
+	for range 4 { // it rises and falls
+		queue(short)
+		w.look(2 * time.Second)
+		queue(long)
+		for i := range w.answer("b").Waits {
+			w.answer("b").Waits[i].Age = 10 * time.Second
+		}
+		w.look(time.Second)
+		require.Nil(t, w.has(incident.QueueGrows))
+	}
+	for range 4 { // it is long in each look, and none of its requests waits for long
+		queue(long)
+		for i := range w.answer("b").Waits {
+			w.answer("b").Waits[i].Age = -900 * time.Millisecond
+		}
+		w.look(time.Second)
+		require.Nil(t, w.has(incident.QueueGrows))
+	}
+	w = two().look(0)
+	queue(long)
+	assert.NotNil(t, w.look(3*time.Second).look(2*time.Second).has(incident.QueueGrows), "control")
 }
 
 func TestAHoldIsLongByWhatIsUsualForItsKey(t *testing.T) {
