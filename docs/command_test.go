@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -56,7 +57,9 @@ func (s *stage) start(command string, env ...string) *clitest.Program {
 	s.t.Helper()
 	server := regexp.MustCompile(`PGLATCH_LOCK_SERVER=http://(\S+)`).FindStringSubmatch(strings.Join(s.env, " "))[1]
 	command = strings.ReplaceAll(command, "localhost:8080", server)
-	return clitest.StartCommand(s.t, append(s.env, env...), "/bin/sh", "-c", "cd "+s.dir+" && exec "+command)
+	p := clitest.StartCommand(s.t, append(s.env, env...), "/bin/sh", "-c", "cd "+s.dir+" && exec "+command)
+	p.Limit = await.Patience
+	return p
 }
 
 // hold has another process hold a key, and releases it when it is asked to.
@@ -81,7 +84,7 @@ func (s *stage) answers(p *clitest.Program) {
 	})
 	p.Saying(&p.Stdout, "works")
 	look := clitest.Connect(s.t, s.dsn, "look")
-	clitest.Eventually(s.t, func() (listens bool) {
+	await.Until(s.t, await.Patience, func() (listens bool) {
 		err := look.QueryRow(s.t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%')`).Scan(&listens)
 		return err == nil && listens
 	}, func() string { return "the process cannot be asked" })
@@ -103,7 +106,7 @@ func ends(code int, says string) trial {
 // saysWhoHasIt is a command that says who has the lock, which the server may say too late.
 func saysWhoHasIt(s *stage, command string) {
 	var p *clitest.Program
-	clitest.Eventually(s.t, func() bool {
+	await.Until(s.t, await.Patience, func() bool {
 		p = s.start(command, "PGLATCH_DOCS_END=1")
 		assert.Equal(s.t, 75, p.Wait(), p.Stderr.String())
 		return !strings.Contains(p.Stderr.String(), "its holder is unknown")
@@ -111,12 +114,13 @@ func saysWhoHasIt(s *stage, command string) {
 	assert.Contains(s.t, p.Stderr.String(), "is held by")
 }
 
-// answered is ends of a request, which is sent again if its answer is late: a busy process is waited for one second.
+// answered is ends of a request. The command waits one second for the answer, and a busy process may need longer: then
+// the request is sent again.
 func answered(code int) trial {
 	return func(s *stage, command string) {
 		good := []int{code}
 		var p *clitest.Program
-		clitest.Eventually(s.t, func() bool {
+		await.Until(s.t, await.Patience, func() bool {
 			p = s.start(command, "PGLATCH_DOCS_END=1")
 			if p.Wait() != 69 {
 				return true
