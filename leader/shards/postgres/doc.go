@@ -99,7 +99,7 @@
 //	a call's ctx ends             the statement goes on; the next call waits for it; a Release without an answer ends the session
 //	standby                       ErrStandby, until it is promoted
 //	transaction pooler            ErrPooler, permanent, before any lock
-//	no table, column or right     *TableError, permanent; a node that can therefore no longer look loses its shards, within a lease
+//	no table, column or right     *TableError, permanent; a node whose look finds that loses its shards, within a lease
 //	a row is changed by hand      the shard is lost at the next renewal after a look, and claimed in a new term
 //	lock table full               ErrLockTableFull; what was owned stays
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
 	shardsdriver "github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
 // The errors of connections and servers that shards cannot use.
@@ -49,7 +50,7 @@ func (e *TableError) Error() string {
 // Is reports whether target is leader.ErrPermanent.
 func (e *TableError) Is(target error) bool { return target == driver.ErrPermanent }
 
-// Unwrap returns the server's error.
+// Unwrap returns the cause, usually the server's error.
 func (e *TableError) Unwrap() error { return e.Cause }
 
 // A ClashError reports that two shards have the same key. 2 of 10,000 names clash with a probability of 2⁻²²;
@@ -127,6 +128,9 @@ func (e *SlowError) Unwrap() error { return e.Cause }
 func (b *Backend) failed(err error) error {
 	if errors.Is(err, session.ErrRefused) || errors.Is(err, session.ErrUnavailable) { // nothing is known of the tables
 		return pgreach.Unreachable(err)
+	}
+	if errors.Is(err, group.ErrRights) {
+		return &TableError{Table: b.config.Table, Cause: err}
 	}
 	switch state := sqlstate.Of(err); state {
 	case sqlstate.UndefinedTable, sqlstate.UndefinedColumn, sqlstate.Privilege:

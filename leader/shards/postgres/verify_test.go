@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
@@ -57,6 +59,40 @@ func TestAViewThatLacksAShardIsNotKept(t *testing.T) {
 	again, err := b.Look(t.Context(), after.Version)
 	require.NoError(t, err)
 	assert.Equal(t, driver.View{Version: after.Version}, again, "the control: nothing has changed")
+}
+
+// A node loses what it owns with a permanent error of a look. Its role's rights are those of an application's role.
+func TestALookFindsARightThatTheRoleLacks(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.StartServer(t, pgserver.Options{}).DSN("")
+	j := newJudge(t, dsn)
+	j.exec("CREATE ROLE app LOGIN")
+	j.exec(postgres.Schema(""))
+	rights := []string{
+		"SELECT ON pglatch_shard", "INSERT ON pglatch_shard", "UPDATE ON pglatch_shard", "SELECT ON pglatch_shard_order",
+		"SELECT ON pglatch_shard_member", "INSERT ON pglatch_shard_member", "UPDATE ON pglatch_shard_member", "DELETE ON pglatch_shard_member",
+	}
+	for _, right := range rights {
+		j.exec("GRANT " + right + " TO app")
+	}
+	a := open(t, newBackend(t, as(t, dsn, "app"), func(c *postgres.Config) { c.CreateTable = false }), "a")
+	v, err := a.Look(t.Context(), 0)
+	require.NoError(t, err)
+	for _, right := range rights {
+		j.exec("REVOKE " + right + " FROM app")
+		_, err := a.Look(t.Context(), v.Version) // nothing else has changed
+		table, ok := errors.AsType[*postgres.TableError](err)
+		require.True(t, ok, "%s: %v", right, err)
+		require.ErrorIs(t, err, leader.ErrPermanent)
+		require.ErrorContains(t, table, "the role lacks rights on the tables of shards: GRANT SELECT")
+		j.exec("GRANT " + right + " TO app")
+		_, err = a.Look(t.Context(), v.Version)
+		require.NoError(t, err, right)
+	}
+	j.exec("REVOKE INSERT ON pglatch_shard FROM app")
+	j.exec("GRANT INSERT (shards, name, key, era, n, timeline, system_identifier, server_start, written, pid, since) ON pglatch_shard TO app")
+	_, err = a.Look(t.Context(), v.Version)
+	require.NoError(t, err, "rights on columns are rights")
 }
 
 func TestAShardWhoseRowWasChangedByHandIsLost(t *testing.T) {

@@ -2,6 +2,7 @@ package group
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 // lookSQL reads the members, the owners with their terms, and the orders, unless the digest of all that is
 // known. The digest covers the rows of owned shards, not only the locks: a claim has its lock before its row
-// is visible.
+// is visible. The rights that a node needs beside those of a look are the last column.
 const lookSQL = `
 WITH l AS MATERIALIZED (
 	SELECT pid, classid::pg_catalog.int8 AS c, objid::pg_catalog.int8 AS o, objsubid, mode FROM pg_catalog.pg_locks
@@ -36,6 +37,8 @@ WITH l AS MATERIALIZED (
 SELECT version, CASE WHEN version <> %[7]d THEN (SELECT m.all FROM m) END, CASE WHEN version <> %[7]d THEN (SELECT w.all FROM w) END,
 	CASE WHEN version <> %[7]d THEN (SELECT coalesce(pg_catalog.json_object_agg(name, pg_catalog.json_build_array(pid, era, n)) FILTER (WHERE name IS NOT NULL), '{}')
 		FROM owner)::pg_catalog.text END,
+	pg_catalog.has_any_column_privilege(%[9]s, 'INSERT') AND pg_catalog.has_any_column_privilege(%[9]s, 'UPDATE') AND pg_catalog.has_table_privilege(%[10]s, 'DELETE')
+		AND pg_catalog.has_any_column_privilege(%[10]s, 'INSERT') AND pg_catalog.has_any_column_privilege(%[10]s, 'UPDATE'),
 	pg_catalog.pg_backend_pid() FROM v`
 
 // A View is a snapshot of a group. Version is never 0. If it was known, the other fields are nil.
@@ -63,18 +66,25 @@ type Member struct {
 	Refuses  string
 }
 
+// ErrRights means that the role may look, but lacks a right that claims or announcements need.
+var ErrRights = errors.New("permission denied to write to the tables")
+
 // Look returns a snapshot of the group. It ends a watch.
 func (g Group) Look(s *pgsession.Session, known uint64) (v View, err error) {
 	row, err := s.Query(g.lookQuery(known))
 	if err != nil {
 		return v, err
 	}
+	if row[4] != "t" {
+		return v, ErrRights
+	}
 	return viewOf(row)
 }
 
 func (g Group) lookQuery(known uint64) string {
 	member := g.Member()
-	return fmt.Sprintf(lookSQL, g.Namespace.Number(), g.Members, g.NameSQL(), member.ClassID, member.ObjID, g.Orders, int64(known), g.Terms)
+	return fmt.Sprintf(lookSQL, g.Namespace.Number(), g.Members, g.NameSQL(), member.ClassID, member.ObjID, g.Orders, int64(known), g.Terms,
+		pgsession.Literal(g.Terms), pgsession.Literal(g.Members))
 }
 
 func viewOf(row []string) (v View, err error) {

@@ -23,8 +23,9 @@ func (g Group) Observe(ctx context.Context, conn *pgx.Conn) (v View, terms []Ter
 			return err
 		}
 		row := make([]string, 4)
+		var may bool // an observer writes nothing
 		var pid uint32
-		if err := tx.QueryRow(ctx, g.lookQuery(0), text).Scan(&row[0], &row[1], &row[2], &row[3], &pid); err != nil {
+		if err := tx.QueryRow(ctx, g.lookQuery(0), text).Scan(&row[0], &row[1], &row[2], &row[3], &may, &pid); err != nil {
 			return err
 		}
 		if v, err = viewOf(row); err != nil {
