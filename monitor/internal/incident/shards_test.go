@@ -45,6 +45,25 @@ func TestHealthyShardsAreNoVerdict(t *testing.T) {
 	assert.NotNil(t, w.has(incident.HeldLong), "control: they are no shards")
 }
 
+// A leader holds the election's lock for as long as it leads, and its followers wait for it.
+func TestAHealthyElectionIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	healthy := func() *world {
+		w := elects("leader", "follower")
+		w.row(5, "a", key(9, 100), true)
+		w.row(6, "b", key(9, 100), false)
+		w.answer("a").Elections[0].Session = 5
+		return w
+	}
+	w := healthy().look(time.Hour).look(time.Hour)
+	assert.Empty(t, w.found)
+
+	w = healthy()
+	w.answer("a").Elections, w.answer("b").Elections = nil, nil
+	w.look(time.Hour).look(time.Hour)
+	assert.NotNil(t, w.has(incident.HeldLong), "control: it is no election")
+}
+
 func TestShardsOfASilentNodeAreOneCriticalVerdict(t *testing.T) {
 	t.Parallel()
 	w := shardOwner().look(0)
