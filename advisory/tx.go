@@ -139,6 +139,7 @@ func (o TxOptions) lock(ctx context.Context, tx pgsession.Tx, keys []namespace.K
 	if err != nil {
 		return err
 	}
+	txNames.note(keys)
 	l := &txLock{tx: tx, all: keys, keys: keys, start: time.Now(), wait: cmp.Or(o.Wait, defaultTimeout)}
 	if o.Shared {
 		l.mode = session.Shared
@@ -280,13 +281,16 @@ func (l *txLock) deadlock(cycle []pgsession.CycleStep) error {
 	return e
 }
 
-// named returns the key with this tag, by name if the call's keys tell it. They do if one of them
-// has the tag, or if it is an integer entity of one of their namespaces.
+// named returns the key with this tag, by name if this process knows it: a call of LockTx had the key
+// lately, or it is an integer entity of a namespace of this call's keys.
 func (l *txLock) named(tag namespace.Tag) namespace.Key {
 	for _, key := range l.all {
 		if key.Tag() == tag {
 			return key
 		}
+	}
+	if key, ok := txNames.of(tag); ok {
+		return key
 	}
 	if number, id, ok := tag.Pair(); ok && number != 0 {
 		for _, key := range l.all {

@@ -64,6 +64,49 @@ func TestACircleOfTransactionsEndsAndIsNamed(t *testing.T) {
 	require.Zero(t, locks(t, work, true))
 }
 
+// The circle is closed by calls that have other keys, and other namespaces, than the calls that took the locks.
+func TestACircleIsNamedByTheKeysOfEarlierCalls(t *testing.T) {
+	t.Parallel()
+	work := workPool(t, pgtest.DSN(t))
+	a, b, c := begin(t, work), begin(t, work), begin(t, work)
+	text := func(number int, name, entity string) namespace.Key {
+		key, err := namespace.Must(number, name).Text(entity)
+		require.NoError(t, err)
+		return key
+	}
+	order, stock, known := text(4711, "order", "the first"), text(4712, "stock", "the second"), agents.ID(3)
+	unknown := text(4713, "invoice", "no call had this")
+	require.NoError(t, advisory.LockTx(t.Context(), a, advisory.TxOptions{}, order))
+	neighbor := namespace.Pair(int32(unknown.Tag().ClassID), int32(unknown.Tag().ObjID+1024)) // has its place in the memory
+	require.NoError(t, advisory.LockTx(t.Context(), b, advisory.TxOptions{}, stock, neighbor))
+	_, err := c.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", int64(unknown.Tag().ClassID)<<32|int64(unknown.Tag().ObjID))
+	require.NoError(t, err)
+	for tx, patience := range map[pgx.Tx]string{a: "100ms", b: "1h", c: "1h"} { // a looks first
+		_, err := tx.Exec(t.Context(), "SET LOCAL deadlock_timeout = '"+patience+"'")
+		require.NoError(t, err)
+	}
+	raw := started(func() error { // b waits for c's lock, and c for a's
+		_, err := b.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", int64(unknown.Tag().ClassID)<<32|int64(unknown.Tag().ObjID))
+		return err
+	})
+	last := started(func() error {
+		return advisory.LockTx(t.Context(), c, advisory.TxOptions{Wait: advisory.NoTimeout}, order)
+	})
+	eventually(t, func() bool { return locks(t, work, false) == 2 })
+	var deadlock *advisory.DeadlockError
+	require.ErrorAs(t, advisory.LockTx(t.Context(), a, advisory.TxOptions{Wait: advisory.NoTimeout}, known, stock), &deadlock)
+	require.Len(t, deadlock.Cycle, 3)
+	require.Equal(t, []namespace.Key{stock, order}, []namespace.Key{deadlock.Cycle[0], deadlock.Cycle[2]})
+	require.Equal(t, unknown.Tag(), deadlock.Cycle[1].Tag())
+	require.NotEqual(t, unknown, deadlock.Cycle[1], "control: the name of a key that no call had is unknown")
+	require.ErrorContains(t, deadlock, "waits for lock stock/the second; ")
+	require.ErrorContains(t, deadlock, "waits for lock order/the first; in its way is this transaction")
+	require.NoError(t, a.Rollback(t.Context()))
+	require.NoError(t, <-last)
+	require.NoError(t, c.Rollback(t.Context()))
+	require.NoError(t, <-raw)
+}
+
 // One statement in the circle is not a LockTx. The first to check gets the error. Here
 // deadlock_timeout makes that LockTx; otherwise the statement could end with 40P01.
 func TestACircleThroughARowIsFound(t *testing.T) {
