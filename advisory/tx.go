@@ -82,8 +82,9 @@ type SQLTx interface {
 // transaction.
 //
 // If ctx is canceled during the wait, the driver ends the transaction: pgx closes its connection.
-// ctx's deadline does that only if the server has not answered 2 s after it. database/sql ends a
-// transaction with the context of its BeginTx. In isolation levels above read committed, the
+// ctx's deadline does that only if this process has not read the server's answer 2 s after it. So a
+// process that is stopped until then, for example by SIGSTOP, also loses its transaction.
+// database/sql ends a transaction with the context of its BeginTx. In isolation levels above read committed, the
 // transaction's snapshot can be older than the lock: take the lock first.
 func LockTx(ctx context.Context, tx PgxTx, options TxOptions, keys ...namespace.Key) error {
 	return options.lock(ctx, fromPgx(tx), keys)
