@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/introspect"
-	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -18,12 +17,12 @@ type ownedShard struct {
 }
 
 // own records granted shards. The caller has the turn.
-func (o *lockSession) own(got []driver.Grant, keys map[string]int64) {
+func (o *lockSession) own(got []group.Got, keys map[string]int64) {
 	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, g := range got {
-		o.held[g.Name] = ownedShard{keys[g.Name], now, group.Owner{PID: o.pid, Era: g.Term.Era, N: g.Term.N}}
+		o.held[g.Name] = ownedShard{keys[g.Name], now, group.Owner{PID: o.pid, Era: uint16(g.Era), N: g.N, Moment: g.Moment}}
 	}
 }
 

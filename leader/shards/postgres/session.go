@@ -216,7 +216,7 @@ func (o *lockSession) claim(ctx context.Context, names []string) (grants []drive
 			o.backend.waits.over(got.Name)
 			grants = append(grants, driver.Grant{Name: got.Name, Term: driver.Term{Era: uint16(got.Era), N: got.N}})
 		}
-		o.own(grants, keys)
+		o.own(claim.Got, keys)
 		if len(claim.Guarded) > 0 {
 			guarded, err := o.awaitGuards(claim.Guarded)
 			if err != nil {

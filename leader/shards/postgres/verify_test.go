@@ -101,6 +101,7 @@ func TestAShardWhoseRowWasChangedByHandIsLost(t *testing.T) {
 		"another term": `UPDATE pglatch_shard SET n = n + 7 WHERE name = '1'`,
 		"another era":  `UPDATE pglatch_shard SET era = era + 16 WHERE name = '1'`,
 		"another key":  `UPDATE pglatch_shard SET key = 12345 WHERE name = '1'`,
+		"another time": `UPDATE pglatch_shard SET since = since + interval '1 second' WHERE name = '1'`,
 		"deleted":      `DELETE FROM pglatch_shard WHERE name = '1'`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ var (
 //     have no row yet. The statement waits for a row that was inserted since its snapshot;
 //   - counted: those whose term was counted. Only these are claimed;
 //   - back: the others, whose lock is released.
-const claimSQL = `WITH wanted AS MATERIALIZED (
+var claimSQL = `WITH wanted AS MATERIALIZED (
 	SELECT a.name, a.key FROM ROWS FROM (pg_catalog.unnest(%[1]s::pg_catalog.text[]), pg_catalog.unnest('{%[2]s}'::pg_catalog.int8[])) AS a(name, key)
 ), locks AS MATERIALIZED (
 	SELECT %[9]s AS n
@@ -58,25 +58,32 @@ const claimSQL = `WITH wanted AS MATERIALIZED (
 	ON CONFLICT (shards, name) DO UPDATE SET
 		key = excluded.key, era = ` + pgtable.NextEraSQL + `, n = %[8]s, timeline = excluded.timeline, system_identifier = excluded.system_identifier,
 		server_start = excluded.server_start, written = excluded.written, pid = excluded.pid, since = excluded.since
-	RETURNING t.name, t.era, t.n
+	RETURNING t.name, t.era, t.n, ` + fmt.Sprintf(MomentSQL, "t.since") + ` AS moment
 ), back AS MATERIALIZED (
 	SELECT a.name, %[7]s AS ok FROM got AS a WHERE a.name NOT IN (SELECT name FROM open)
 )
 SELECT pg_catalog.json_build_object(
-	'got', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('name', name, 'era', era, 'n', n)), '[]') FROM counted),
+	'got', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('name', name, 'era', era, 'n', n, 'moment', moment)), '[]') FROM counted),
 	'guarded', (SELECT coalesce(pg_catalog.json_agg(name), '[]') FROM back),
 	'clashes', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('name', name, 'other', other)), '[]') FROM other),
 	'left_out', (SELECT pg_catalog.count(*) FROM wanted) - (SELECT pg_catalog.count(*) FROM asked),
 	'locks', (SELECT n FROM locks))::pg_catalog.text,
 	pg_catalog.pg_backend_pid()`
 
+// MomentSQL returns a time as µs since 1970.
+const MomentSQL = "(pg_catalog.date_part('epoch', %s) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8"
+
+// Got is a shard that a claim got, with what an Owner has.
+type Got struct {
+	Name   string `json:"name"`
+	Era    uint64 `json:"era"`
+	N      uint64 `json:"n"`
+	Moment int64  `json:"moment"`
+}
+
 // A Claim is the outcome of a claim.
 type Claim struct {
-	Got []struct {
-		Name string `json:"name"`
-		Era  uint64 `json:"era"`
-		N    uint64 `json:"n"`
-	} `json:"got"`
+	Got     []Got    `json:"got"`
 	Guarded []string `json:"guarded"` // names whose rows are locked: transactions of earlier terms are under way
 	Clashes []struct {
 		Name  string `json:"name"`

@@ -14,14 +14,14 @@ import (
 // lookSQL reads the members, the owners with their terms, and the orders, unless the digest of all that is
 // known. The digest covers the rows of owned shards, not only the locks: a claim has its lock before its row
 // is visible. The rights that a node needs beside those of a look are the last column.
-const lookSQL = `
+var lookSQL = `
 WITH l AS MATERIALIZED (
 	SELECT pid, classid::pg_catalog.int8 AS c, objid::pg_catalog.int8 AS o, objsubid, mode FROM pg_catalog.pg_locks
 	WHERE locktype = 'advisory' AND granted AND ` + pgsession.WhereDatabase + `
 ), shard AS MATERIALIZED (
 	SELECT (c << 32) | o AS key, pid FROM l WHERE mode = 'ExclusiveLock' AND (objsubid = 2 AND c = %[1]d OR objsubid = 1 AND c >> 16 = %[1]d)
 ), owner AS MATERIALIZED (
-	SELECT s.key, s.pid, t.name, t.era, t.n FROM shard AS s LEFT JOIN %[8]s AS t ON t.shards = %[3]s AND t.key = s.key
+	SELECT s.key, s.pid, t.name, t.era, t.n, ` + fmt.Sprintf(MomentSQL, "t.since") + ` AS moment FROM shard AS s LEFT JOIN %[8]s AS t ON t.shards = %[3]s AND t.key = s.key
 ), m AS MATERIALIZED (
 	SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_array(m.pid, m.identity, m.weight, m.list, m.draining, m.refuses) ORDER BY m.announced, m.pid), '[]')::pg_catalog.text AS all
 	FROM %[2]s AS m WHERE m.shards = %[3]s AND m.pid IN (
@@ -31,11 +31,11 @@ WITH l AS MATERIALIZED (
 	FROM %[6]s AS w WHERE w.shards = %[3]s
 ), v AS MATERIALIZED (
 	SELECT pg_catalog.hashtextextended(m.all || w.all || coalesce((SELECT pg_catalog.sum(pg_catalog.hashint8extended(key, pid))::pg_catalog.text
-		|| '/' || coalesce(pg_catalog.sum(pg_catalog.hashtextextended(name, n))::pg_catalog.text, '') || '/' || coalesce(pg_catalog.sum(era)::pg_catalog.text, '') FROM owner), ''), 0) AS version
+		|| '/' || coalesce(pg_catalog.sum(pg_catalog.hashtextextended(name, n + moment))::pg_catalog.text, '') || '/' || coalesce(pg_catalog.sum(era)::pg_catalog.text, '') FROM owner), ''), 0) AS version
 	FROM m, w
 )
 SELECT version, CASE WHEN version <> %[7]d THEN (SELECT m.all FROM m) END, CASE WHEN version <> %[7]d THEN (SELECT w.all FROM w) END,
-	CASE WHEN version <> %[7]d THEN (SELECT coalesce(pg_catalog.json_object_agg(name, pg_catalog.json_build_array(pid, era, n)) FILTER (WHERE name IS NOT NULL), '{}')
+	CASE WHEN version <> %[7]d THEN (SELECT coalesce(pg_catalog.json_object_agg(name, pg_catalog.json_build_array(pid, era, n, moment)) FILTER (WHERE name IS NOT NULL), '{}')
 		FROM owner)::pg_catalog.text END,
 	pg_catalog.has_any_column_privilege(%[9]s, 'INSERT') AND pg_catalog.has_any_column_privilege(%[9]s, 'UPDATE') AND pg_catalog.has_table_privilege(%[10]s, 'DELETE')
 		AND pg_catalog.has_any_column_privilege(%[10]s, 'INSERT') AND pg_catalog.has_any_column_privilege(%[10]s, 'UPDATE'),
@@ -49,11 +49,12 @@ type View struct {
 	Owners  map[string]Owner // by the names of shards
 }
 
-// An Owner is the session that has a shard's lock, with the shard's last term.
+// An Owner is the session that has a shard's lock, with the shard's last term and the moment of its claim.
 type Owner struct {
-	PID uint32
-	Era uint16
-	N   uint64
+	PID    uint32
+	Era    uint16
+	N      uint64
+	Moment int64 // µs since 1970, by the server's clock; no shard of the same name and term in another database has it
 }
 
 // A Member is a session's announcement of its node.
@@ -97,7 +98,7 @@ func viewOf(row []string) (v View, err error) {
 		return v, nil
 	}
 	var members [][6]any
-	var owners map[string][3]json.Number
+	var owners map[string][4]json.Number
 	for i, into := range []any{&members, &v.Orders, &owners} {
 		d := json.NewDecoder(strings.NewReader(row[i+1]))
 		d.UseNumber()
@@ -107,7 +108,7 @@ func viewOf(row []string) (v View, err error) {
 	}
 	v.Owners = make(map[string]Owner, len(owners))
 	for name, row := range owners {
-		v.Owners[name] = Owner{uint32(number(row[0])), uint16(number(row[1])), uint64(number(row[2]))}
+		v.Owners[name] = Owner{uint32(number(row[0])), uint16(number(row[1])), uint64(number(row[2])), number(row[3])}
 	}
 	for _, each := range members {
 		m := Member{PID: uint32(number(each[0])), Weight: int(number(each[2])), List: uint64(number(each[3]))}
