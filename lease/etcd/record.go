@@ -100,7 +100,7 @@ type mark struct {
 	lease   clientv3.LeaseID
 	asked   int64 // seconds
 	granted int64 // no fewer
-	term    int64 // a term of etcd's leaders in which it was granted, or an earlier one; 0 = unknown
+	term    int64 // a term of etcd's leaders in which it was granted, or an earlier one
 }
 
 func (m mark) set() bool { return m.lease != 0 }
@@ -115,7 +115,7 @@ func (m mark) value() string {
 
 func decodeMark(kv *mvccpb.KeyValue) (mark, error) {
 	m := mark{lease: clientv3.LeaseID(kv.Lease)}
-	if n, _ := fmt.Sscanf(string(kv.Value), "%d/%d/%d", &m.asked, &m.granted, &m.term); n < 2 || !m.set() { // older versions stored no term
+	if n, _ := fmt.Sscanf(string(kv.Value), "%d/%d/%d", &m.asked, &m.granted, &m.term); n < 3 || !m.set() {
 		return m, fmt.Errorf("lease/etcd: the key %q is none of this store's", kv.Key)
 	}
 	return m, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/pglatch/pglatch/lease"
@@ -68,6 +69,23 @@ func TestSecondsAreRoundedUp(t *testing.T) {
 	} {
 		assert.Equal(t, want, seconds(d), d)
 	}
+}
+
+func TestAMarkIsReadAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]mark{
+		mark{asked: 5, granted: 6, term: 7}.value(): {lease: 1, asked: 5, granted: 6, term: 7}, "5/6": {}, "5": {}, "": {}, "a/6/7": {},
+	} {
+		got, err := decodeMark(&mvccpb.KeyValue{Key: []byte("k"), Value: []byte(text), Lease: 1})
+		if want.set() {
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+			continue
+		}
+		require.ErrorContains(t, err, `the key "k" is none of this store's`, text)
+	}
+	_, err := decodeMark(&mvccpb.KeyValue{Value: []byte("5/6/7")})
+	require.Error(t, err, "it is attached to no etcd lease")
 }
 
 func TestTheKeysOfANameAreTogetherAndInTheOrderOfNames(t *testing.T) {
