@@ -2,9 +2,7 @@ package clientgolock
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -24,21 +22,14 @@ func (l *Lock) acquire(ctx context.Context, record resourcelock.LeaderElectionRe
 	if err != nil {
 		return err
 	}
-	if l.asked == "" {
-		l.asked = rand.Text()
-	}
-	got, err := l.store.Acquire(ctx, lease.AcquireRequest{
-		Name: l.config.Name, Holder: l.config.Identity, TTL: ttl(record), IdempotencyKey: l.asked,
-		Metadata: map[string]string{metadataKey: string(text)},
-	})
+	got, err := l.store.Acquire(ctx, l.lease.Request(lease.AcquireRequest{
+		Name: l.config.Name, Holder: l.config.Identity, TTL: ttl(record), Metadata: map[string]string{metadataKey: string(text)},
+	}))
+	l.lease.Answered(got, err)
 	if err != nil {
-		l.unsure = !errors.Is(err, lease.ErrHeld) && (l.unsure || !lease.NothingDone(err))
-		if !l.unsure {
-			l.asked = ""
-		}
 		return err
 	}
-	l.asked, l.unsure, l.held, l.seen = "", false, &got.Claim, nil
+	l.seen = nil
 	l.token.Store(got.Token)
 	if got.Remaining < ttl(record) { // an earlier try got it
 		return l.renew(ctx, record)
@@ -47,7 +38,7 @@ func (l *Lock) acquire(ctx context.Context, record resourcelock.LeaderElectionRe
 }
 
 func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	_, err := l.store.Renew(ctx, lease.RenewRequest{Claim: *l.held, TTL: ttl(record)})
+	_, err := l.lease.Renew(ctx, l.store, ttl(record))
 	if lease.IsOver(err) {
 		l.over()
 	}
@@ -55,25 +46,27 @@ func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionReco
 }
 
 func (l *Lock) release(ctx context.Context) error {
-	if l.held == nil {
+	if l.lease.Held() == nil {
 		return &lease.StaleError{Name: l.config.Name, ID: true, Token: true}
 	}
-	err := l.store.Release(ctx, *l.held)
-	if err == nil || lease.IsOver(err) {
-		l.forget()
+	err := l.lease.Release(ctx, l.store)
+	if l.lease.Held() == nil {
+		l.token.Store(0)
 	}
 	return err
 }
 
-// over notes that the lease of this candidate ended before it was released.
-func (l *Lock) over() {
-	l.forget()
-	l.lost = l.leading
+// has reports whether a lease is the one that this candidate has.
+func (l *Lock) has(found lease.Record) bool {
+	held := l.lease.Held()
+	return held != nil && found.State == lease.Held && found.Claim == *held
 }
 
-func (l *Lock) forget() {
-	l.held = nil
+// over notes that the lease of this candidate ended before it was released.
+func (l *Lock) over() {
+	l.lease.Forget()
 	l.token.Store(0)
+	l.lost = l.leading
 }
 
 func ttl(record resourcelock.LeaderElectionRecord) time.Duration {
@@ -92,7 +85,7 @@ func (l *Lock) record(found lease.Record) *resourcelock.LeaderElectionRecord {
 	switch {
 	case found.State != lease.Held:
 		record.HolderIdentity, record.LeaseDurationSeconds = "", 1
-	case found.Holder == l.config.Identity && l.asked == "" && (l.held == nil || *l.held != found.Claim):
+	case found.Holder == l.config.Identity && !l.lease.Unknown() && !l.has(found):
 		// Held by another process, or by this one before a restart: not this candidate.
 		record.HolderIdentity = fmt.Sprintf("%s (token %d)", found.Holder, found.Token)
 	default:

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/pglatch/pglatch/internal/identity"
+	"github.com/pglatch/pglatch/internal/resend"
 	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/lease"
 )
@@ -39,11 +40,9 @@ type Lock struct {
 	store  leased.Store
 	config Config
 
-	held    *lease.Claim  // the claim of the last successful Create or Update; nil = none
-	token   atomic.Uint64 // of held
+	lease   resend.Lease
+	token   atomic.Uint64 // of the lease; 0 = this candidate has none
 	seen    *lease.Record // what the last Get returned; nil = nothing
-	asked   string        // idempotency key of an acquisition whose outcome is unknown; "" = none
-	unsure  bool          // an earlier sending of it may have got the lease
 	leading bool          // from "became leader" to "stopped leading"
 	lost    bool          // the lease ended while leading
 }
@@ -98,7 +97,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return nil, nil, fmt.Errorf("clientgolock: %w", err)
 	}
-	if l.held != nil && (err != nil || found.State != lease.Held || found.Claim != *l.held) {
+	if l.lease.Held() != nil && (err != nil || !l.has(found)) {
 		l.over()
 	}
 	switch {
@@ -153,11 +152,11 @@ func (l *Lock) update(ctx context.Context, record resourcelock.LeaderElectionRec
 		return l.release(ctx)
 	case l.lost:
 		return ErrLost
-	case l.held != nil:
+	case l.lease.Held() != nil:
 		return l.renew(ctx, record)
 	case l.seen == nil:
 		return errors.New("there is nothing to update: call Get first")
-	case l.asked == "": // otherwise the store knows the request, if it has arrived
+	case !l.lease.Unknown(): // otherwise the store knows the request, if it has arrived
 		found, err := l.store.Get(ctx, l.config.Name)
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/resend"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/lease"
 )
@@ -21,11 +22,10 @@ type Backend struct {
 	identity string // of the last attempt; "" = none yet
 	ttl      time.Duration
 
-	// At most one of held and asked is set.
-	held  *lease.Claim // nil = no known lease
-	leads bool         // held is the lease of the last successful TryAcquire
-	stale bool         // held or asked belongs to an earlier leadership and must be ended
-	asked *asking      // nil = nothing
+	lease   resend.Lease
+	leads   bool     // it is that of the last successful TryAcquire
+	stale   bool     // it, or the request for it, belongs to an earlier leadership and must be ended
+	sending *sending // of the request for it; nil = none is under way
 
 	term driver.Term // of the last successful TryAcquire
 }
@@ -76,13 +76,13 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	case err != nil:
 		return false, err
 	}
-	b.leads, b.term = true, driver.TermOf(b.held.Token)
+	b.leads, b.term = true, driver.TermOf(b.lease.Held().Token)
 	return true, nil
 }
 
 // win acquires a lease that lasts for ttl.
 func (b *Backend) win(ctx context.Context) error {
-	if b.held != nil { // Wait got it, some time ago
+	if b.lease.Held() != nil { // Wait got it, some time ago
 		if err := b.prolong(ctx); !errors.Is(err, driver.ErrLost) {
 			return err
 		}
@@ -105,10 +105,10 @@ func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error 
 
 // prolong renews the held lease. An error that matches ErrLost means that nothing is held any more.
 func (b *Backend) prolong(ctx context.Context) error {
-	l, err := b.store.Renew(ctx, lease.RenewRequest{Claim: *b.held, TTL: wholeMilliseconds(b.ttl)})
+	l, err := b.lease.Renew(ctx, b.store, wholeMilliseconds(b.ttl))
 	switch {
 	case lease.IsOver(err):
-		b.held, b.leads = nil, false
+		b.leads = false
 		return fmt.Errorf("%w: %w", driver.ErrLost, err)
 	case err != nil:
 		return fmt.Errorf("leader: renewing the lease of %s: %w", b.config.Name, err)

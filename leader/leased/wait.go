@@ -19,7 +19,7 @@ func (b *Backend) Wait(ctx context.Context) error {
 	switch _, waits := b.store.(WaitingStore); {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case b.identity == "", b.held != nil, b.asked != nil: // the next attempt shows the outcome
+	case b.identity == "", b.lease.Held() != nil, b.lease.Unknown(): // the next attempt shows the outcome
 		return nil
 	case waits:
 		return b.waitInLine(ctx)
