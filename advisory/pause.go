@@ -3,6 +3,8 @@ package advisory
 import (
 	"slices"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
 )
 
 // pauseEvery is how often a Locker that holds locks checks the clock. A check costs at worst the
@@ -65,5 +67,5 @@ func (c *core) lookForPause() {
 // in less: it is pinged every third of SessionTTL, and good for nine tenths of it less LossDrain.
 // If that leaves little time, each check is taken for the end of a pause.
 func (c Config) shortestPause() time.Duration {
-	return min(pauseEvery+pauseEvery/10, c.SessionTTL*9/10-c.LossDrain-c.SessionTTL/3)
+	return min(pauseEvery+pauseEvery/10, session.Times(c.SessionTTL, c.LossDrain).Slack())
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader/driver"
-	"github.com/pglatch/pglatch/leader/internal/times"
 )
 
 // The defaults of a Config.
@@ -132,7 +131,7 @@ func NewConfig(identity string) Config {
 // withDefaults validates c and fills in its defaults.
 func (c Config) withDefaults() (Config, error) {
 	t := c.times().WithDefaults()
-	c.LeaseDuration, c.RenewInterval, c.RenewTimeout, c.LossDrain = t.LeaseDuration, t.RenewInterval, t.RenewTimeout, t.LossDrain
+	c.LeaseDuration, c.RenewInterval, c.RenewTimeout, c.LossDrain = t.Duration, t.Interval, t.Timeout, t.Drain
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Retry == nil {
@@ -163,15 +162,15 @@ func (c Config) withDefaults() (Config, error) {
 			return c, wrong(d.field, d.value, "use a positive duration, or 0 for the default")
 		}
 	}
-	return c, t.Check()
+	return c, t.Check(wrong)
 }
 
 func wrong(field string, value any, remedy string) error {
 	return &ConfigError{Field: field, Value: value, Remedy: remedy}
 }
 
-func (c Config) times() times.Times {
-	return times.Times{LeaseDuration: c.LeaseDuration, RenewInterval: c.RenewInterval, RenewTimeout: c.RenewTimeout, LossDrain: c.LossDrain}
+func (c Config) times() renew.Times {
+	return renew.Times{Duration: c.LeaseDuration, Interval: c.RenewInterval, Timeout: c.RenewTimeout, Drain: c.LossDrain}
 }
 
 func (c Config) renewals() renew.Rules {

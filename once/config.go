@@ -40,7 +40,7 @@ type Config struct {
 	Early time.Duration
 
 	// TTL is how long a tick stays with a run that died. A live run renews its claim three times in
-	// a TTL, and the Store has two fifths of it for each renewal. 0 = DefaultTTL; MinTTL to MaxTTL.
+	// a TTL, and the Store has a third of it for each renewal. 0 = DefaultTTL; MinTTL to MaxTTL.
 	TTL time.Duration
 
 	// Wait is how long Claim and Do wait for a tick that another node runs. They return as soon as

@@ -42,7 +42,7 @@ func newRun(ctx context.Context, config Config, c Claim, sent boottime.Moment) *
 
 // trust returns the Moment until which a claim is trusted that lasted remaining after a request of sent.
 func trust(sent boottime.Moment, remaining time.Duration) boottime.Moment {
-	return sent.Add(remaining - renew.Margin(remaining))
+	return sent.Add(renew.Times{Duration: remaining}.Trust())
 }
 
 type claimKey struct{}
@@ -86,7 +86,7 @@ type renewal struct {
 func (r *Run) renew(ctx context.Context, sent boottime.Moment) {
 	defer close(r.ended)
 	k := &renew.Keeper[renewal]{
-		Rules: renew.Steadily(r.config.TTL/3, r.config.TTL*2/5), Left: r.until.Left, Judge: r.judge,
+		Rules: renew.Times{Duration: r.config.TTL}.WithDefaults().Rules(), Left: r.until.Left, Judge: r.judge,
 		Renew: func(ctx context.Context) renewal {
 			remaining, err := r.config.Store.Renew(ctx, r.claim, r.config.TTL)
 			return renewal{remaining, err}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/internal/session"
 )
 
@@ -34,9 +35,7 @@ const connectTimeout = 5 * time.Second
 // askAfter is the idle time after which a connection is pinged before use.
 const askAfter = time.Second
 
-// margin is how much earlier a holder's deadline is than the server's earliest timeout. A tenth of T allows for
-// clocks of different rates.
-func (c Config) margin() time.Duration { return c.T/10 + c.LossDrain }
+func (c Config) times() renew.Times { return session.Times(c.T, c.LossDrain) }
 
 func (c Config) poolConfig(cc *pgx.ConnConfig) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig("host=localhost") // pgxpool requires a string; every setting is replaced

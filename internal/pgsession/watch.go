@@ -51,7 +51,7 @@ func (s *Session) listen(ctx context.Context, quiet bool) error {
 	s.setDeadline(0)
 	last := time.Now()
 	for {
-		pause := time.Until(last.Add(s.from.config.T / 3))
+		pause := time.Until(last.Add(s.from.config.times().Interval))
 		if quiet {
 			pause = s.lease()
 		}
@@ -83,7 +83,8 @@ func (s *Session) listen(ctx context.Context, quiet bool) error {
 
 // lease is the time until the server may end the session.
 func (s *Session) lease() time.Duration {
-	return time.Duration(s.deadline.Load()) + s.from.config.margin() - boottime.Now()
+	c := s.from.config
+	return time.Duration(s.deadline.Load()) + c.T - c.times().Trust() - boottime.Now()
 }
 
 // Ping proves that the session lives, or ends it: it waits for an answer until the deadline. It

@@ -13,11 +13,6 @@ type Rules struct {
 	Failures int           // consecutive failures that end the right; 0 = as many as there is time for
 }
 
-// Steadily returns Rules with equal pauses, of a fifth of the interval.
-func Steadily(interval, timeout time.Duration) Rules {
-	return Rules{Interval: interval, Timeout: timeout, Pause: interval / 5, Longest: interval / 5}
-}
-
 // Margin returns what to subtract from the end of a right that lasts for d, because clocks run at
 // different rates.
 func Margin(d time.Duration) time.Duration { return d / 10 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -29,18 +30,26 @@ func (m Mode) String() string {
 
 // How long a session lives without a statement: the default, and the limits.
 const (
-	DefaultTTL = 15 * time.Second
-	MinTTL     = 500 * time.Millisecond
-	MaxTTL     = 24 * time.Hour
+	DefaultTTL = renew.DefaultDuration
+	MinTTL     = renew.MinDuration
+	MaxTTL     = renew.MaxDuration
 )
+
+// Times returns the times of a session. Its renewals are pings, and a ping that takes longer than the Timeout makes the
+// session Doubtful.
+func Times(ttl, lossDrain time.Duration) renew.Times {
+	return renew.Times{Duration: ttl, Interval: ttl / 3, Timeout: ttl / 6, Drain: lossDrain}
+}
 
 // PingTime is the shortest time allowed for the answer to a ping, beside a LossDrain: with less, a busy processor is
 // enough to lose a session.
 const PingTime = 250 * time.Millisecond
 
-// MaxLossDrain is how much earlier than necessary the deadline of a session with a lease of ttl can be. Pings are sent
-// each third of the lease, and a tenth allows for clocks of different rates.
-func MaxLossDrain(ttl time.Duration) time.Duration { return min(ttl*2/5, ttl-ttl/10-ttl/3-PingTime) }
+// MaxLossDrain is how much earlier than necessary the deadline of a session with a lease of ttl can be.
+func MaxLossDrain(ttl time.Duration) time.Duration {
+	t := Times(ttl, 0)
+	return (t.Slack() - max(t.Timeout, PingTime)).Truncate(time.Microsecond)
+}
 
 // A State is the state of a session, as far as its owner can know.
 type State uint8

@@ -12,14 +12,16 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/renew"
 )
 
 // The default and the limits of an election's ttl. An Elector passes its backend DefaultLeaseDuration, unless
 // its Config sets another ttl between the minimum and the maximum.
 const (
-	DefaultLeaseDuration = 15 * time.Second
-	MinLeaseDuration     = 500 * time.Millisecond
-	MaxLeaseDuration     = 24 * time.Hour
+	DefaultLeaseDuration = renew.DefaultDuration // 15 s
+	MinLeaseDuration     = renew.MinDuration     // 500 ms
+	MaxLeaseDuration     = renew.MaxDuration     // 24 h
 )
 
 // A Backend stores the leadership of one election. An Elector is its only caller and calls one method at a

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/identity"
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/leader/internal/times"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
@@ -110,7 +110,7 @@ type Config struct {
 func (c Config) withDefaults() (Config, error) {
 	c.Weight = cmp.Or(c.Weight, DefaultWeight)
 	t := c.times().WithDefaults()
-	c.LeaseDuration, c.RenewInterval, c.RenewTimeout, c.LossDrain = t.LeaseDuration, t.RenewInterval, t.RenewTimeout, t.LossDrain
+	c.LeaseDuration, c.RenewInterval, c.RenewTimeout, c.LossDrain = t.Duration, t.Interval, t.Timeout, t.Drain
 	c.LookInterval = cmp.Or(c.LookInterval, c.LeaseDuration/5)
 	c.MinStay = max(cmp.Or(c.MinStay, c.LeaseDuration), 0)
 	c.MovesPerSecond = cmp.Or(c.MovesPerSecond, DefaultMovesPerSecond)
@@ -158,7 +158,7 @@ func wrongWeight(weight int) error {
 }
 
 func (c Config) checkTimes() error {
-	if err := c.times().Check(); err != nil {
+	if err := c.times().Check(wrong); err != nil {
 		return err
 	}
 	const least = 10 * time.Millisecond // a smaller value is probably a number without its unit
@@ -180,8 +180,8 @@ func wrong(field string, value any, remedy string) error {
 	return &leader.ConfigError{Field: field, Value: value, Remedy: remedy}
 }
 
-func (c Config) times() times.Times {
-	return times.Times{LeaseDuration: c.LeaseDuration, RenewInterval: c.RenewInterval, RenewTimeout: c.RenewTimeout, LossDrain: c.LossDrain}
+func (c Config) times() renew.Times {
+	return renew.Times{Duration: c.LeaseDuration, Interval: c.RenewInterval, Timeout: c.RenewTimeout, Drain: c.LossDrain}
 }
 
 // patience is how long a member may leave alone shards that it should take: it needs to look, to claim, and

@@ -85,7 +85,7 @@ type heartbeat struct {
 func (c *Client) StartHeartbeat(ctx context.Context, l *Lease, options HeartbeatOptions) (context.Context, <-chan error) {
 	l.stopHeartbeat()
 	options.TTL = cmp.Or(options.TTL, l.request.TTL)
-	options.Interval = cmp.Or(options.Interval, options.TTL/3)
+	options.Interval = renew.Times{Duration: options.TTL, Interval: options.Interval}.WithDefaults().Interval
 	h := &heartbeat{
 		client: c, lease: l, HeartbeatOptions: options,
 		errs: make(chan error, maxErrors+1), ended: make(chan struct{}),

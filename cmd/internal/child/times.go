@@ -16,7 +16,6 @@ import (
 const (
 	killShare   = 5  // --kill-after is a fifth of the lease by default
 	SignalShare = 50 // a fiftieth is for sending the signals and for their effect
-	ClockShare  = 10 // a tenth allows for clocks of different rates: package leader, "The times"
 )
 
 // DescribeKillAfter describes the default of --kill-after in words.

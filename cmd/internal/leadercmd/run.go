@@ -110,7 +110,7 @@ func (r *runCommand) addFlags(f *pflag.FlagSet) {
 
 func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) error {
 	r.postgres.await = true
-	r.KillAfter = r.times(cmd.Flags(), r.config.LeaseDuration).kill
+	_, r.KillAfter, _ = r.times(cmd.Flags(), r.config.LeaseDuration)
 	args, command, err := r.Command(cmd, app, args)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package leadercmd
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -9,41 +8,31 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/child"
 	"github.com/pglatch/pglatch/cmd/internal/program"
-	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/internal/renew"
 )
 
-// leaderTimes are the times of a node that runs a command.
-type leaderTimes struct{ lease, health, renew, kill time.Duration }
-
-// times returns the times of the flags, with this lease duration.
-func (r *runCommand) times(flags *pflag.FlagSet, lease time.Duration) leaderTimes {
-	t := leaderTimes{lease, cmp.Or(r.config.RenewInterval, lease/3), cmp.Or(r.config.RenewTimeout, lease/3), child.DefaultKillAfter(lease)}
+// times returns the times of the flags, with this lease duration. The drain is for the end of the
+// command: kill and signals.
+func (r *runCommand) times(flags *pflag.FlagSet, lease time.Duration) (t renew.Times, kill, signals time.Duration) {
+	kill, signals = child.DefaultKillAfter(lease), lease/child.SignalShare
 	if flags.Changed("kill-after") {
-		t.kill = r.KillAfter
+		kill = r.KillAfter
 	}
-	return t
+	t = renew.Times{Duration: lease, Interval: r.config.RenewInterval, Timeout: r.config.RenewTimeout, Drain: kill + signals}
+	return t.WithDefaults(), kill, signals
 }
-
-func (t leaderTimes) signals() time.Duration { return t.lease / child.SignalShare }
-
-func (t leaderTimes) clocks() time.Duration { return t.lease / child.ClockShare }
-
-// need is the total time for one slow renewal and the end of the command.
-func (t leaderTimes) need() time.Duration { return t.health + t.renew + t.kill + t.signals() }
-
-func (t leaderTimes) fit() bool { return t.need() < t.lease-t.clocks() }
 
 // fit makes the leader's context end early enough that the command is gone when another node can
 // lead. If that is impossible, the error names the flags.
 func (r *runCommand) fit(flags *pflag.FlagSet) error {
-	t := r.times(flags, r.config.LeaseDuration)
-	r.KillAfter, r.config.LossDrain = t.kill, t.kill+t.signals()
-	if t.fit() || t.lease <= 0 { // leader.New refuses such a lease
+	t, kill, signals := r.times(flags, r.config.LeaseDuration)
+	r.KillAfter, r.config.LossDrain = kill, kill+signals
+	if t.Fit() || r.config.LeaseDuration <= 0 { // leader.New refuses such a lease
 		return nil
 	}
 	remedy := "shorten one of them"
-	for lease := longer(t.lease); lease <= driver.MaxLeaseDuration; lease = longer(lease) {
-		if r.times(flags, lease).fit() {
+	for lease := longer(t.Duration); lease <= renew.MaxDuration; lease = longer(lease) {
+		if t, _, _ := r.times(flags, lease); t.Fit() {
 			remedy = fmt.Sprintf("shorten one of them, or use a --lease-duration of %v", lease)
 			break
 		}
@@ -51,7 +40,7 @@ func (r *runCommand) fit(flags *pflag.FlagSet) error {
 	return program.UsageError("--health-interval %v + --renew-timeout %v + --kill-after %v + %v for the signals to act = %v, "+
 		"which must be less than --lease-duration %v - %v for clocks of different rates = %v, "+
 		"or the command can go on when another node leads: %s",
-		t.health, t.renew, t.kill, t.signals(), t.need(), t.lease, t.clocks(), t.lease-t.clocks(), remedy)
+		t.Interval, t.Timeout, kill, signals, t.Interval+t.Timeout+t.Drain, t.Duration, renew.Margin(t.Duration), t.Duration-renew.Margin(t.Duration), remedy)
 }
 
 // longer returns the next longer duration that is easy to read.

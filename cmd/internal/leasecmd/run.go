@@ -13,6 +13,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/cmd/internal/supervise"
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
@@ -85,7 +86,7 @@ func (r *runCommand) fit(flags *pflag.FlagSet) (margin time.Duration, err error)
 	if !flags.Changed("kill-after") {
 		r.KillAfter = child.DefaultKillAfter(r.ttl)
 	}
-	signals, clocks := max(r.ttl/child.SignalShare, child.ShortestSignals), r.ttl/child.ClockShare
+	signals, clocks := max(r.ttl/child.SignalShare, child.ShortestSignals), renew.Margin(r.ttl)
 	margin = r.KillAfter + signals + clocks
 	if most := 2 * r.ttl / 3; margin > most && r.ttl >= lease.MinTTL {
 		return 0, program.UsageError("--kill-after %v + %v for the signals to act + %v for clocks of different rates = %v, which must be %v at most, two thirds of --ttl %v, "+

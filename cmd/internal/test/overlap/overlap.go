@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/cmd/internal/child"
 	"github.com/pglatch/pglatch/cmd/internal/supervise"
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -160,7 +160,7 @@ func RequireNone(t *testing.T, join func(d *Pair, dsn string)) {
 	for range 5 {
 		overlap, late := 0, time.Duration(0)
 		t.Run("cut", func(t *testing.T) { overlap, late = New(t, join).cut() })
-		if overlap > 0 && late > Lease/child.ClockShare/4 { // the kernel also had to deliver signals meanwhile
+		if overlap > 0 && late > renew.Margin(Lease)/4 { // the kernel also had to deliver signals meanwhile
 			t.Logf("%d operations overlap, and this machine was too busy to run what was due for %v: beginning again", overlap, late)
 			continue
 		}
