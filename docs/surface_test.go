@@ -18,6 +18,7 @@ import (
 // place of an old one, or raises the number on purpose.
 var surfaces = map[string]surface{
 	"advisory": {names: 40, methods: 28},
+	"leader":   {names: 36, methods: 22},
 }
 
 type surface struct{ names, methods int }

@@ -9,13 +9,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/internal/renew"
-	"github.com/pglatch/pglatch/leader/driver"
-)
-
-// The defaults of a Config.
-const (
-	DefaultLeaseDuration = driver.DefaultLeaseDuration
-	DefaultDrainTimeout  = 30 * time.Second
+	"github.com/pglatch/pglatch/leader/backoff"
 )
 
 // minStandAside is the minimum time for which a node that stepped down lets others try.
@@ -54,9 +48,10 @@ type Config struct {
 	// long before the lease can. 0 = LeaseDuration/10; negative = none.
 	LossDrain time.Duration
 
-	// Retry sets the delay before the next attempt, to acquire and to reconnect. nil =
-	// FixedInterval{}.
-	Retry Backoff
+	// Retry sets the delay before the next attempt, to acquire and to reconnect. If it allows no
+	// further attempt, the Elector stops with ErrGaveUp. nil = backoff.Fixed{}: 2 s, varied by a
+	// fifth. A follower with growing delays fails over later and later.
+	Retry backoff.Strategy
 
 	// ReconnectGrace is how long a node that lost leadership tries to recover it before it reports
 	// the loss. The node does not lead meanwhile: its context has ended. If others wait for
@@ -115,27 +110,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// NewConfig returns the times that most programs want, written out, for the node with this
-// identity: a lease of 15 s, a renewal each 5 s and an attempt each 2 s (jittered). Leadership ends
-// after three failed renewals in a row. The caller still sets Name and Backend.
-func NewConfig(identity string) Config {
-	return Config{
-		Identity:         identity,
-		LeaseDuration:    DefaultLeaseDuration,
-		RenewInterval:    DefaultLeaseDuration / 3,
-		Retry:            FixedInterval{Interval: defaultRetryInterval},
-		MaxRenewFailures: 3,
-	}
-}
-
 // withDefaults validates c and fills in its defaults.
 func (c Config) withDefaults() (Config, error) {
 	t := c.times().WithDefaults()
 	c.LeaseDuration, c.RenewInterval, c.RenewTimeout, c.LossDrain = t.Duration, t.Interval, t.Timeout, t.Drain
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Retry == nil {
-		c.Retry = FixedInterval{}
+		c.Retry = backoff.Fixed{}
 	}
 	if c.Identity == "" {
 		c.Identity = identity.Random()

@@ -75,7 +75,7 @@ func TestADefaultIdentityIsNewEachTimeAndNamesTheHost(t *testing.T) {
 	identity := func() string {
 		e, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend()})
 		require.NoError(t, err)
-		return e.Identity()
+		return e.Config().Identity
 	}
 	host, err := os.Hostname()
 	require.NoError(t, err)

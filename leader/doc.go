@@ -138,7 +138,7 @@
 //	LeaseDuration     LeaseDuration (client-go), lease_duration, ttl
 //	RenewInterval     RetryPeriod while leading (client-go), health interval, heartbeat interval
 //	RenewTimeout      part of RenewDeadline (client-go)
-//	Retry             RetryPeriod while following (client-go), retry interval, retry base and max
+//	Retry (backoff)   RetryPeriod while following (client-go), retry interval, retry base and max
 //	ReconnectGrace    reconnect grace, flap damping
 //	MaxRenewFailures  failure threshold, consecutive failures
 //	DrainTimeout      graceful timeout (controller-runtime)

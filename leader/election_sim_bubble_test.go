@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -147,7 +148,7 @@ func simulate(t *testing.T, seed uint64, settle time.Duration) int {
 		<-w.stopped
 		assert.Equal(t, leader.Stopped, w.elector.State())
 	}
-	time.Sleep(leader.DefaultLeaseDuration) // for what a node that was cut off could not release
+	time.Sleep(driver.DefaultLeaseDuration) // for what a node that was cut off could not release
 	_, led := election.Leader()
 	assert.False(t, led, "nothing is held")
 	done()

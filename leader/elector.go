@@ -175,7 +175,7 @@ func (e *Elector) begin(ctx, bound context.Context) (l *lifecycle, began bool) {
 //   - Leadership is released.
 //
 // Shutdown returns nil when the Elector is stopped, which includes an Elector before Start. If ctx ends
-// first, the error matches ErrShutdownTimeout and ctx's cause, and the stop continues.
+// first, the error matches ctx's cause, and the stop continues.
 func (e *Elector) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	l := e.lifecycle
@@ -192,7 +192,7 @@ func (e *Elector) Shutdown(ctx context.Context) error {
 	if l.over() {
 		return nil
 	}
-	return fmt.Errorf("leader: stopping %s, which goes on: %w: %w", e.config.Name, ErrShutdownTimeout, context.Cause(ctx))
+	return fmt.Errorf("leader: stopping %s, which goes on: %w", e.config.Name, context.Cause(ctx))
 }
 
 // StepDown gives up leadership in good order, as Shutdown does, and lets others lead. This node stands aside
@@ -201,8 +201,8 @@ func (e *Elector) Shutdown(ctx context.Context) error {
 //
 // StepDown returns nil when leadership has been given up or lost, and when the node did not lead. If ctx ends
 // first, it stops waiting for work. It then closes the backend's connection, which frees the lock; a backend
-// that cannot be closed releases instead. The error matches ErrShutdownTimeout and ctx's cause, and comes
-// RenewTimeout and a second later at the latest. Do not pass the leader's context: it ends as soon as the
+// that cannot be closed releases instead. The error matches ctx's cause, and comes RenewTimeout and a
+// second later at the latest. Do not pass the leader's context: it ends as soon as the
 // step-down begins.
 func (e *Elector) StepDown(ctx context.Context) error {
 	e.mu.Lock()
@@ -234,7 +234,7 @@ func (e *Elector) StepDown(ctx context.Context) error {
 	case <-dropped.C: // inside a callback the wait would never end: the lifecycle waits for the callback
 		what = "the lifecycle hangs, in a callback or in the backend"
 	}
-	return fmt.Errorf("leader: stepping down from %s: %s: %w: %w", e.config.Name, what, ErrShutdownTimeout, context.Cause(ctx))
+	return fmt.Errorf("leader: stepping down from %s: %s: %w", e.config.Name, what, context.Cause(ctx))
 }
 
 // Resign requests a StepDown and does not wait for it, so work may call it. OnError receives the reason, such
@@ -299,11 +299,8 @@ func (e *Elector) Logger(log *slog.Logger) *slog.Logger {
 	return labeled(cmp.Or(log, e.config.Logger), e.config)
 }
 
-// Name returns the election's name.
-func (e *Elector) Name() string { return e.config.Name }
-
-// Identity returns this node's identity.
-func (e *Elector) Identity() string { return e.config.Identity }
+// Config returns the config with its defaults filled in, such as this node's identity.
+func (e *Elector) Config() Config { return e.config }
 
 // State returns the node's state. Leader means that the node led at the last transition; IsLeader also checks
 // the clock.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
@@ -20,7 +21,7 @@ import (
 func TestCallbacksGetWhatEventsGivesInTheSameOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{Retry: leader.FixedInterval{Jitter: -1}, ReconnectGrace: 10 * time.Second}, refuses(), acquires(1), failsToRenew(),
+		s := prepare(t, leader.Config{Retry: backoff.Fixed{Jitter: -1}, ReconnectGrace: 10 * time.Second}, refuses(), acquires(1), failsToRenew(),
 			losesLeadership(), closes(), acquires(2), losesLeadership(), closes(), refuses(), fails(), releases(), closes(), acquires(4), releases(), closes())
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := s.Events(ctx)
@@ -150,7 +151,7 @@ func TestAReaderThatIsFarBehindMissesNoLoss(t *testing.T) {
 			leader.Backend
 			driver.LossNotifier
 		}{backend, backend}
-		s := prepare(t, leader.Config{Backend: polling, Retry: leader.FixedInterval{Interval: time.Millisecond}})
+		s := prepare(t, leader.Config{Backend: polling, Retry: backoff.Fixed{Interval: time.Millisecond}})
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := s.Events(ctx)
 		require.NoError(t, s.Start(t.Context()))

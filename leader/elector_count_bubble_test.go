@@ -35,9 +35,7 @@ func cutOff(t *testing.T, lead func(b *leadertest.Backend) (stopped func())) (st
 func TestALeaderThatIsCutOffStopsByItsDeadlineWhateverTheCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		config := leader.NewConfig("node")
-		config.Name = "scheduler"
-		require.Equal(t, 3, config.MaxRenewFailures)
+		config := leader.Config{Name: "scheduler", MaxRenewFailures: 3}
 		var elector *leader.Elector
 		stops, succeeds := cutOff(t, func(b *leadertest.Backend) func() {
 			config.Backend = b
@@ -58,7 +56,7 @@ func TestALeaderThatIsCutOffStopsByItsDeadlineWhateverTheCount(t *testing.T) {
 // The control: the same times, and nothing but a count.
 func TestALeaderThatOnlyCountsOverlapsWithItsSuccessor(t *testing.T) {
 	t.Parallel()
-	config := leader.NewConfig("node")
+	config := leader.Config{Identity: "node", LeaseDuration: 15 * time.Second, RenewInterval: 5 * time.Second, MaxRenewFailures: 3}
 	for failure, c := range map[string]struct {
 		takes time.Duration // a renewal until it fails
 		stops time.Duration
@@ -102,12 +100,10 @@ func countFailures(b leader.Backend, config leader.Config, takes time.Duration) 
 	}
 }
 
-func TestByDefaultOneFailedRenewalCostsNothingAndThreeInARowEndLeadership(t *testing.T) {
+func TestOneFailedRenewalCostsNothingAndAsManyInARowAsConfiguredEndLeadership(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		config := leader.NewConfig("node")
-		config.Retry = nil // and so to the nanosecond
-		s := open(t, config, acquires(1), failsToRenew(), renews(), failsToRenew(), failsToRenew(), renews(),
+		s := open(t, leader.Config{MaxRenewFailures: 3}, acquires(1), failsToRenew(), renews(), failsToRenew(), failsToRenew(), renews(),
 			failsToRenew(), failsToRenew(), failsToRenew(), closes(), refuses(), releases(), closes())
 		synctest.Wait()
 		ctx := s.Context()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -54,7 +55,7 @@ func TestStartWhileTheElectorGivesUpIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := prepare(t, leader.Config{
-			Retry:     leader.FixedInterval{MaxAttempts: 1},
+			Retry:     backoff.Fixed{MaxAttempts: 1},
 			Callbacks: leader.Callbacks{OnStopped: func(error) { time.Sleep(time.Second) }},
 		}, refuses(), releases(), closes(), acquires(1), releases(), closes())
 		require.NoError(t, s.Start(t.Context()))
@@ -92,7 +93,7 @@ func TestAStrategyWithNoMoreAttemptsGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause error
 		s := prepare(t, leader.Config{
-			Retry:     leader.FixedInterval{MaxAttempts: 2, Jitter: -1},
+			Retry:     backoff.Fixed{MaxAttempts: 2, Jitter: -1},
 			Callbacks: leader.Callbacks{OnStopped: func(err error) { cause = err }},
 		}, refuses(), fails(), releases(), closes(), releases(), closes())
 		ran := make(chan error, 1)
@@ -109,7 +110,7 @@ func TestAStrategyWithNoMoreAttemptsGivesUp(t *testing.T) {
 func TestAStrategyWithNoMoreAttemptsEndsAReconnectionToo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, leader.Config{ReconnectGrace: time.Minute, Retry: leader.FixedInterval{MaxAttempts: 2, Jitter: -1}},
+		s := open(t, leader.Config{ReconnectGrace: time.Minute, Retry: backoff.Fixed{MaxAttempts: 2, Jitter: -1}},
 			acquires(1), losesLeadership(), closes(), fails(), releases(), closes(), fails(), releases(), closes(), releases(), closes())
 		s.at(8 * time.Second)
 		reported := s.heard()
@@ -121,20 +122,20 @@ func TestAStrategyWithNoMoreAttemptsEndsAReconnectionToo(t *testing.T) {
 func TestTheStrategyLearnsWhatItMayGoBy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var asked []leader.Retry
-		strategy := strategyFunc(func(r leader.Retry) (time.Duration, bool) {
+		var asked []backoff.Retry
+		strategy := strategyFunc(func(r backoff.Retry) (time.Duration, bool) {
 			asked = append(asked, r)
 			return time.Duration(len(asked)) * time.Second, len(asked) < 3
 		})
 		s := open(t, leader.Config{Retry: strategy}, refuses(), slowly(fails(), time.Second), releases(), closes(), refuses(), releases(), closes())
 		s.at(time.Minute)
 		require.Len(t, asked, 3)
-		assert.Equal(t, leader.Retry{Attempt: 1}, asked[0])
+		assert.Equal(t, backoff.Retry{Attempt: 1}, asked[0])
 		assert.ErrorIs(t, asked[1].Err, errBroken)
 		assert.ErrorIs(t, asked[1].Err, leader.ErrConnection)
 		asked[1].Err = nil
-		assert.Equal(t, leader.Retry{Attempt: 2, Elapsed: 2 * time.Second, Last: time.Second}, asked[1])
-		assert.Equal(t, leader.Retry{Attempt: 3, Elapsed: 4 * time.Second, Last: 2 * time.Second}, asked[2])
+		assert.Equal(t, backoff.Retry{Attempt: 2, Elapsed: 2 * time.Second, Last: time.Second}, asked[1])
+		assert.Equal(t, backoff.Retry{Attempt: 3, Elapsed: 4 * time.Second, Last: 2 * time.Second}, asked[2])
 		s.finish()
 	})
 }
@@ -142,21 +143,21 @@ func TestTheStrategyLearnsWhatItMayGoBy(t *testing.T) {
 func TestTheStrategyCountsAnewAfterTheNodeHasLed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var asked []leader.Retry
-		strategy := strategyFunc(func(r leader.Retry) (time.Duration, bool) {
+		var asked []backoff.Retry
+		strategy := strategyFunc(func(r backoff.Retry) (time.Duration, bool) {
 			asked = append(asked, r)
 			return 3 * time.Second, true
 		})
 		s := open(t, leader.Config{Retry: strategy}, refuses(), acquires(1), losesLeadership(), closes(), refuses(), refuses(), releases(), closes())
 		s.at(12 * time.Second)
-		assert.Equal(t, []leader.Retry{{Attempt: 1}, {Attempt: 1}, {Attempt: 2, Elapsed: 3 * time.Second, Last: 3 * time.Second}}, asked)
+		assert.Equal(t, []backoff.Retry{{Attempt: 1}, {Attempt: 1}, {Attempt: 2, Elapsed: 3 * time.Second, Last: 3 * time.Second}}, asked)
 		s.finish()
 	})
 }
 
-type strategyFunc func(leader.Retry) (time.Duration, bool)
+type strategyFunc func(backoff.Retry) (time.Duration, bool)
 
-func (f strategyFunc) NextDelay(r leader.Retry) (time.Duration, bool) { return f(r) }
+func (f strategyFunc) NextDelay(r backoff.Retry) (time.Duration, bool) { return f(r) }
 
 func TestWaitForLeadershipTellsWhyThereIsNone(t *testing.T) {
 	t.Parallel()

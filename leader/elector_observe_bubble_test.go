@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
@@ -22,7 +23,7 @@ func newNode(t *testing.T, backend leader.Backend, identity string) *leader.Elec
 
 func newNodeOf(t *testing.T, config leader.Config) *leader.Elector {
 	t.Helper()
-	config.Name, config.Retry = "test", leader.FixedInterval{Jitter: -1}
+	config.Name, config.Retry = "test", backoff.Fixed{Jitter: -1}
 	e, err := leader.New(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.Background())) })

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -57,11 +58,11 @@ func TestEverythingAtOnceKeepsTheHistoryLegal(t *testing.T) {
 	var working atomic.Int64 // of both nodes: work of one leadership at a time, unless it was lost
 	e, err := leader.New(leader.Config{
 		Name: "race", Backend: backend, LeaseDuration: time.Second, ReconnectGrace: 10 * time.Millisecond,
-		Retry: leader.FixedInterval{Interval: time.Millisecond},
+		Retry: backoff.Fixed{Interval: time.Millisecond},
 	})
 	require.NoError(t, err)
 	rival, err := leader.New(leader.Config{
-		Name: "race", Backend: election.Backend(), LeaseDuration: time.Second, Retry: leader.FixedInterval{Interval: time.Millisecond},
+		Name: "race", Backend: election.Backend(), LeaseDuration: time.Second, Retry: backoff.Fixed{Interval: time.Millisecond},
 	})
 	require.NoError(t, err)
 

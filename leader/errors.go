@@ -10,15 +10,14 @@ import (
 
 // The errors of an Elector, for errors.Is.
 var (
-	ErrNotLeader       = driver.ErrNotLeader
-	ErrLost            = driver.ErrLost
-	ErrReleased        = driver.ErrReleased
-	ErrConnection      = driver.ErrConnection // the text of a matching error names the cause
-	ErrPermanent       = driver.ErrPermanent
-	ErrShutdownTimeout = errors.New("leadership not given up in time")
-	ErrDrainExceeded   = errors.New("work did not end within DrainTimeout")
-	ErrGaveUp          = errors.New("election given up")
-	ErrPanic           = errors.New("panic in a callback")
+	ErrNotLeader     = driver.ErrNotLeader
+	ErrLost          = driver.ErrLost
+	ErrReleased      = driver.ErrReleased
+	ErrConnection    = driver.ErrConnection // the text of a matching error names the cause
+	ErrPermanent     = driver.ErrPermanent
+	ErrDrainExceeded = errors.New("work did not end within DrainTimeout")
+	ErrGaveUp        = errors.New("election given up")
+	ErrPanic         = errors.New("panic in a callback")
 )
 
 // A LostError is the cause with which a leader's context ends when leadership is lost.
@@ -33,11 +32,8 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("leader: leadership of %s (term %v) lost after %v: %v", e.Election, e.Term, e.Held.Round(time.Millisecond), e.Cause)
 }
 
-// Is reports whether target is ErrLost.
-func (e *LostError) Is(target error) bool { return target == ErrLost }
-
-// Unwrap returns the cause.
-func (e *LostError) Unwrap() error { return e.Cause }
+// Unwrap returns ErrLost and the cause.
+func (e *LostError) Unwrap() []error { return []error{ErrLost, e.Cause} }
 
 // A ConfigError names a field of a Config, or of a backend's config, with its value and the remedy.
 type ConfigError = driver.ConfigError

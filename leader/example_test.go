@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -82,9 +83,7 @@ func ExampleElector_Start() {
 
 // Work in small steps, and check IsLeader before each.
 func ExampleElector_IsLeader() {
-	config := leader.NewConfig("node-1")
-	config.Name, config.Backend = "jobs", leadertest.NewElection().Backend()
-	elector, err := leader.New(config)
+	elector, err := leader.New(leader.Config{Name: "jobs", Backend: leadertest.NewElection().Backend()})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -111,9 +110,7 @@ func ExampleElector_IsLeader() {
 func ExampleElector_WaitForLeadership() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	config := leader.NewConfig("node-1")
-	config.Name, config.Backend = "jobs", leadertest.NewElection().Backend()
-	elector, err := leader.New(config)
+	elector, err := leader.New(leader.Config{Name: "jobs", Backend: leadertest.NewElection().Backend()})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -138,12 +135,21 @@ func ExampleElector_WaitForLeadership() {
 	// leader: jobs was stopped: not the leader
 }
 
-// These are the default times of a Config, and three failed renewals in a row.
-func ExampleNewConfig() {
-	config := leader.NewConfig("node-1") // such as os.Getenv("POD_NAME")
-	config.Name, config.Backend = "jobs", leadertest.NewElection().Backend()
-	fmt.Println(config.LeaseDuration, config.RenewInterval, config.Retry.(leader.FixedInterval).Interval, config.MaxRenewFailures)
-	// Output: 15s 5s 2s 3
+// These are the default times, and an identity that an operator recognizes.
+func ExampleConfig() {
+	elector, err := leader.New(leader.Config{
+		Name:          "jobs",
+		Backend:       leadertest.NewElection().Backend(),
+		Identity:      "node-1", // such as os.Getenv("POD_NAME")
+		LeaseDuration: 15 * time.Second,
+		RenewInterval: 5 * time.Second,
+		Retry:         backoff.Fixed{Interval: 2 * time.Second},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(elector.Config().Identity)
+	// Output: node-1
 }
 
 func ExampleElector_Events() {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -113,7 +114,7 @@ func TestLivezFailsWhenACallbackHangs(t *testing.T) {
 	})
 }
 
-const lease = leader.DefaultLeaseDuration
+const lease = driver.DefaultLeaseDuration
 
 func TestHandlerTellsWhereANodeStands(t *testing.T) {
 	t.Parallel()
@@ -148,7 +149,7 @@ func TestHandlerTellsWhereANodeStands(t *testing.T) {
 		for _, e := range []*leader.Elector{a, b} {
 			for path, want := range map[string]int{"/leader": http.StatusServiceUnavailable, "/readyz": http.StatusOK, "/livez": http.StatusOK} {
 				code, _ = probe(t, e, path)
-				assert.Equal(t, want, code, "%s of %s without its database", path, e.Identity())
+				assert.Equal(t, want, code, "%s of %s without its database", path, e.Config().Identity)
 			}
 			require.NoError(t, e.Shutdown(t.Context()))
 			code, _ = probe(t, e, "/readyz")

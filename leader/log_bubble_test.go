@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 )
 
 // keyed is a backend with a key.
@@ -38,7 +39,7 @@ func logging(t *testing.T, callbacks leader.Callbacks, calls ...call) (*leader.E
 	script := &scripted{t: t, calls: calls}
 	logger, log := textLog()
 	e, err := leader.New(leader.Config{
-		Name: "scheduler", Backend: keyed{able{script}}, Retry: leader.FixedInterval{Jitter: -1}, Callbacks: callbacks, Logger: logger,
+		Name: "scheduler", Backend: keyed{able{script}}, Retry: backoff.Fixed{Jitter: -1}, Callbacks: callbacks, Logger: logger,
 	})
 	require.NoError(t, err)
 	return e, script, log

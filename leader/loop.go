@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/leader/backoff"
 )
 
 // A drive is the state of the lifecycle goroutine from Start to Stopped.
@@ -162,7 +163,7 @@ func (d *drive) effect(a action) {
 	case backOff:
 		d.backOff()
 	case standAside:
-		delay, _ := d.config.Retry.NextDelay(Retry{Attempt: 1})
+		delay, _ := d.config.Retry.NextDelay(backoff.Retry{Attempt: 1})
 		d.attempts, d.lastDelay, d.exhausted = 0, 0, false
 		d.next, d.waitable = time.Now().Add(max(delay, minStandAside)), false
 		d.aside = d.contest != nil
@@ -264,7 +265,7 @@ func (d *drive) closeNow() {
 
 // backOff asks the retry strategy for the delay before the next attempt.
 func (d *drive) backOff() {
-	delay, ok := d.config.Retry.NextDelay(Retry{d.attempts, time.Since(d.first), d.lastDelay, d.err})
+	delay, ok := d.config.Retry.NextDelay(backoff.Retry{Attempt: d.attempts, Elapsed: time.Since(d.first), Last: d.lastDelay, Err: d.err})
 	d.lastDelay, d.exhausted = delay, !ok
 	d.next = time.Now().Add(delay)
 }

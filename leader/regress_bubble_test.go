@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
@@ -42,7 +43,7 @@ func (eagerWaiter) Wait(context.Context) error { return nil }
 // always retries after the same time.
 type always time.Duration
 
-func (a always) NextDelay(leader.Retry) (time.Duration, bool) {
+func (a always) NextDelay(backoff.Retry) (time.Duration, bool) {
 	return time.Duration(a), true
 }
 
@@ -51,13 +52,13 @@ func TestNothingMakesAnElectorSpin(t *testing.T) {
 	for name, config := range map[string]struct {
 		pending bool
 		waits   bool
-		retry   leader.Backoff
+		retry   backoff.Strategy
 	}{
 		"a backend whose Wait returns at once, and whose attempts are refused": {waits: true},
 		"a backend that is always half done":                                   {pending: true},
 		"a strategy without a delay":                                           {retry: always(0)},
 		"a strategy with a negative delay":                                     {retry: always(-time.Hour)},
-		"a strategy that takes nanoseconds for seconds":                        {retry: leader.FixedInterval{Interval: 5}},
+		"a strategy that takes nanoseconds for seconds":                        {retry: backoff.Fixed{Interval: 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +122,7 @@ func TestAStepDownThatMustHurryReleasesABackendThatCannotBeClosed(t *testing.T) 
 		_ = s.heard()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, s.StepDown(ctx), leader.ErrShutdownTimeout)
+		require.ErrorIs(t, s.StepDown(ctx), context.DeadlineExceeded)
 		assert.Equal(t, 2*time.Second, time.Since(s.began), "the release has succeeded")
 		assert.Equal(t, []string{"leader→releasing", "releasing→follower", "released none", "error"}, s.heard())
 		require.NoError(t, s.Shutdown(t.Context()))
@@ -142,7 +143,7 @@ func TestAStepDownInACallbackEndsWithItsContext(t *testing.T) {
 		}}}, acquires(1), renews(), failsToRelease(), closes(), releases(), closes())
 		require.NoError(t, s.Start(t.Context()))
 		s.at(8 * time.Second)
-		require.ErrorIs(t, err, leader.ErrShutdownTimeout)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, leader.Follower, s.State(), "the lifecycle goes on, and heeds the request")
 		s.finish()
 	})

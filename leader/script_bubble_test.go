@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -207,7 +208,7 @@ func prepare(t *testing.T, config leader.Config, calls ...call) *scene {
 		config.Backend = able{s.script}
 	}
 	if config.Retry == nil {
-		config.Retry = leader.FixedInterval{Jitter: -1}
+		config.Retry = backoff.Fixed{Jitter: -1}
 	}
 	config.Callbacks = s.callbacks(config.Callbacks)
 	e, err := leader.New(config)

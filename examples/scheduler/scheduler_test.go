@@ -21,6 +21,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 const (
@@ -237,7 +238,7 @@ func TestScenario_AC4_TheLockIsReleasedWhenTheLeaderCrashes(t *testing.T) {
 	killed := time.Now()
 	require.NoError(t, child.Kill()) // kill -9
 	leads(t, b)
-	assert.Less(t, time.Since(killed), leader.DefaultLeaseDuration, "no lease had to pass: the end of the connection freed the lock")
+	assert.Less(t, time.Since(killed), driver.DefaultLeaseDuration, "no lease had to pass: the end of the connection freed the lock")
 	after := holder(t, db)
 	assert.NotEmpty(t, after)
 	assert.NotEqual(t, before, after)

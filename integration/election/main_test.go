@@ -11,6 +11,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -45,7 +46,7 @@ func newElector(identity string, backend postgres.Config, config leader.Config) 
 		return nil, err
 	}
 	config.Name, config.Backend, config.Identity = "election", b, identity
-	config.LeaseDuration, config.Retry = cmp.Or(config.LeaseDuration, calm), leader.FixedInterval{Interval: retry}
+	config.LeaseDuration, config.Retry = cmp.Or(config.LeaseDuration, calm), backoff.Fixed{Interval: retry}
 	return leader.New(config)
 }
 

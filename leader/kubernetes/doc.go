@@ -24,9 +24,7 @@
 //		if err != nil {
 //			log.Fatal(err)
 //		}
-//		config := leader.NewConfig(os.Getenv("POD_NAME"))
-//		config.Name, config.Backend = "my-app", backend
-//		elector, err := leader.New(config)
+//		elector, err := leader.New(leader.Config{Name: "my-app", Backend: backend, Identity: os.Getenv("POD_NAME")})
 //		if err != nil {
 //			log.Fatal(err)
 //		}

@@ -19,8 +19,8 @@ func ExampleNewFromEnv() {
 		fmt.Println("not in a pod")
 		return
 	}
-	config := leader.NewConfig("my-pod")
-	config.Name, config.Backend = "my-app", backend
+	elector, err := leader.New(leader.Config{Name: "my-app", Backend: backend, Identity: "my-pod"})
+	fmt.Println(elector != nil, err)
 	// Output: not in a pod
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leased"
 )
 
@@ -20,9 +21,9 @@ func newElector(t *testing.T, store leased.Store, identity string) *leader.Elect
 
 func newElectorWith(t *testing.T, store leased.Store, identity string, callbacks leader.Callbacks) *leader.Elector {
 	t.Helper()
-	config := leader.NewConfig(identity)
-	config.Name, config.Backend, config.Callbacks = name, newBackend(t, store), callbacks
-	e, err := leader.New(config)
+	e, err := leader.New(leader.Config{
+		Name: name, Backend: newBackend(t, store), Identity: identity, MaxRenewFailures: 3, Callbacks: callbacks,
+	})
 	require.NoError(t, err)
 	return e
 }
@@ -50,7 +51,7 @@ func TestALeaderThatIsCutOffStopsBeforeItsLeaseEnds(t *testing.T) {
 		way.set(func(f *faulty) { f.cut = true })
 		<-term.Done()
 		end := record(t, shared).ExpiresAt
-		assert.GreaterOrEqual(t, time.Until(end), leader.DefaultLeaseDuration/10, "a margin is left")
+		assert.GreaterOrEqual(t, time.Until(end), driver.DefaultLeaseDuration/10, "a margin is left")
 		assert.ErrorIs(t, context.Cause(term), leader.ErrLost)
 		require.NoError(t, second.WaitForLeadership(t.Context()))
 		assert.GreaterOrEqual(t, time.Since(end), time.Duration(0))

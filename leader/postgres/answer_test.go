@@ -14,6 +14,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -176,7 +177,7 @@ func TestCandidatesSayHowTheyStand(t *testing.T) {
 	require.Positive(t, leads.Age)
 	require.Equal(t, "scheduler", leads.Name)
 	require.Equal(t, "job/1", leads.Key)
-	require.Equal(t, leader.DefaultLeaseDuration, leads.Lease)
+	require.Equal(t, driver.DefaultLeaseDuration, leads.Lease)
 	require.Len(t, leads.HandOvers, 1)
 	require.Equal(t, "follower", follower.State)
 	require.Equal(t, "b", follower.Node)

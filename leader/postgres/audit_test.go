@@ -12,6 +12,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -156,7 +157,7 @@ func called(t *testing.T, dsn, name, identity string, config postgres.Config) (*
 	b, err := postgres.New(config)
 	require.NoError(t, err)
 	e, err := leader.New(leader.Config{
-		Name: name, Identity: identity, Backend: b, Retry: leader.FixedInterval{Interval: time.Millisecond},
+		Name: name, Identity: identity, Backend: b, Retry: backoff.Fixed{Interval: time.Millisecond},
 		Callbacks: leader.Callbacks{OnError: func(err error) {
 			select {
 			case errs <- err:

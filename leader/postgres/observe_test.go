@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/postgres"
 )
 
@@ -27,7 +28,7 @@ func TestAFollowerThatTellsWhoLeadsNeedsNoConnectionMore(t *testing.T) {
 			return pgx.ConnectConfig(ctx, cc)
 		}
 	})
-	e, err := leader.New(leader.Config{Name: "test", Backend: b, LeaseDuration: ttl, Retry: leader.FixedInterval{Interval: 100 * time.Millisecond}})
+	e, err := leader.New(leader.Config{Name: "test", Backend: b, LeaseDuration: ttl, Retry: backoff.Fixed{Interval: 100 * time.Millisecond}})
 	require.NoError(t, err)
 	e.LeaderSeen()
 	require.NoError(t, e.Start(t.Context()))

@@ -18,6 +18,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -115,7 +116,7 @@ func TestANodeThatKeepsTryingLeadsOnceTheTableIsThere(t *testing.T) {
 	backend := newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = false })
 	var once sync.Once
 	e, err := leader.New(leader.Config{
-		Name: "scheduler", Backend: backend, LeaseDuration: ttl, KeepTrying: true, Retry: leader.FixedInterval{Interval: 10 * time.Millisecond},
+		Name: "scheduler", Backend: backend, LeaseDuration: ttl, KeepTrying: true, Retry: backoff.Fixed{Interval: 10 * time.Millisecond},
 		Callbacks: leader.Callbacks{OnError: func(err error) {
 			var missing *postgres.TableError
 			if assert.ErrorAs(t, err, &missing) && assert.True(t, missing.Missing) {

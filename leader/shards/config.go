@@ -11,6 +11,7 @@ import (
 	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
@@ -18,9 +19,9 @@ import (
 const (
 	DefaultWeight         = 100
 	MaxWeight             = 10_000
-	DefaultLeaseDuration  = leader.DefaultLeaseDuration
+	DefaultLeaseDuration  = renew.DefaultDuration
 	DefaultMovesPerSecond = 100
-	DefaultDrainTimeout   = leader.DefaultDrainTimeout
+	DefaultDrainTimeout   = 30 * time.Second
 )
 
 // A Config configures a node's part in the group. The zero value of every field but Name, Backend and one of
@@ -90,13 +91,13 @@ type Config struct {
 
 	// Restart sets the delay before work that failed or panicked begins again on this node, by the number of
 	// consecutive failures. A failure after a run of a minute counts as the first. nil =
-	// leader.ExponentialBackoff{MaxAttempts: 5}.
+	// backoff.Exponential{MaxAttempts: 5}.
 	//
 	// If Restart allows no further attempt, the shard is given away. This node does not claim it again for
 	// four times LeaseDuration, and at least a minute. If the shard is pinned to this node, or no other node
 	// would claim it, the node keeps it instead. Its work then begins again after the same time, and OnError
 	// is called.
-	Restart leader.Backoff
+	Restart backoff.Strategy
 
 	// Callbacks receive the node's events.
 	Callbacks Callbacks
@@ -117,7 +118,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Restart == nil {
-		c.Restart = leader.ExponentialBackoff{MaxAttempts: 5}
+		c.Restart = backoff.Exponential{MaxAttempts: 5}
 	}
 	if c.Identity == "" {
 		c.Identity = identity.Random()

@@ -8,6 +8,7 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
@@ -85,7 +86,7 @@ func (r *run) attempt(o *ownership) {
 			failures, last, first = 1, 0, began
 		}
 		r.note(Event{Kind: EventWorkFailed, Shard: o.shard, Err: err})
-		delay, again := r.config.Restart.NextDelay(leader.Retry{Attempt: failures, Elapsed: time.Since(first), Last: last, Err: err})
+		delay, again := r.config.Restart.NextDelay(backoff.Retry{Attempt: failures, Elapsed: time.Since(first), Last: last, Err: err})
 		if !again {
 			if !r.rest(o, err) {
 				return

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/shardstest"
@@ -143,7 +144,7 @@ func (b *uneven) of(session int, has bool, among []shards.Shard) string {
 
 type never struct{}
 
-func (never) NextDelay(leader.Retry) (time.Duration, bool) { return 0, false }
+func (never) NextDelay(backoff.Retry) (time.Duration, bool) { return 0, false }
 
 // An unevenNode is a node on an uneven backend.
 type unevenNode struct {

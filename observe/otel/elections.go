@@ -21,7 +21,7 @@ func Watch(provider trace.TracerProvider, elector *leader.Elector) (stop func())
 		switch {
 		case v.Kind == leader.EventAcquired:
 			_, span = tracer.Start(context.Background(), "leadership", trace.WithTimestamp(v.Time), trace.WithAttributes(
-				attribute.String("pglatch.election.name", elector.Name()), attribute.String("pglatch.election.identity", elector.Identity())),
+				attribute.String("pglatch.election.name", elector.Config().Name), attribute.String("pglatch.election.identity", elector.Config().Identity)),
 				trace.WithAttributes(term(v.Term)...))
 		case span == nil: // of a leadership that began earlier, or of none
 		case v.Kind == leader.EventRecovered:

@@ -69,7 +69,7 @@ func (e *elections) describe(to chan<- *prometheus.Desc) {
 // disappear.
 func (m *Metrics) Watch(elector *leader.Elector) (stop func()) {
 	e, one := m.elections, &election{Elector: elector}
-	name, database := elector.Name(), elector.Database()
+	name, database := elector.Config().Name, elector.Database()
 	for _, to := range []string{toLeader, toRecovered, toReleased, toLost} {
 		e.transitions.WithLabelValues(name, database, to)
 	}
@@ -91,7 +91,7 @@ func (m *Metrics) Watch(elector *leader.Elector) (stop func()) {
 }
 
 func (e *elections) count(of *election, v leader.Event) {
-	name, database := of.Name(), of.Database()
+	name, database := of.Config().Name, of.Database()
 	switch v.Kind {
 	case leader.EventAcquired:
 		e.leads(of, v.Term, v.Time)
@@ -164,7 +164,7 @@ func (e *elections) standings() map[[2]string]*standing {
 	defer e.mu.Unlock()
 	all := make(map[[2]string]*standing)
 	for _, o := range e.open {
-		at := [2]string{o.Name(), o.Database()}
+		at := [2]string{o.Config().Name, o.Database()}
 		s := all[at]
 		if s == nil {
 			s = &standing{states: make(map[leader.State]int)}

@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
 // elector returns one that is watched, and what stops that.
 func (s *scene) elector(backend leader.Backend) (e *leader.Elector, stop func()) {
 	s.Helper()
-	e, err := leader.New(leader.Config{Name: "scheduler", Backend: backend, Retry: leader.FixedInterval{Interval: time.Second}})
+	e, err := leader.New(leader.Config{Name: "scheduler", Backend: backend, Retry: backoff.Fixed{Interval: time.Second}})
 	require.NoError(s, err)
 	stop = s.metrics.Watch(e)
 	s.Cleanup(stop)
@@ -111,7 +112,7 @@ func TestWorkThatGoesOnTooLongIsCounted(t *testing.T) {
 		}()
 		<-begun
 		stop()
-		time.Sleep(leader.DefaultDrainTimeout + time.Second)
+		time.Sleep(e.Config().DrainTimeout + time.Second)
 		s.expect("leader_election_drains_exceeded_total", `{database="",name="scheduler"} 1`)
 		<-ended
 	})

@@ -13,7 +13,7 @@ import (
 // Watch logs the begin and the end of each leadership of an Elector, from now until stop is called.
 // stop blocks until the watch has ended; earlier events are logged by then.
 func Watch(log *slog.Logger, elector *leader.Elector) (stop func()) {
-	log = elector.Logger(log).With(slog.String("identity", elector.Identity()))
+	log = elector.Logger(log).With(slog.String("identity", elector.Config().Identity))
 	var began time.Time
 	return background.Read(elector.Events, func(v leader.Event) {
 		ctx := context.Background()

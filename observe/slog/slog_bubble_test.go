@@ -16,6 +16,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/leadertest"
 	"github.com/pglatch/pglatch/namespace"
 	lockslog "github.com/pglatch/pglatch/observe/slog"
@@ -79,7 +80,7 @@ func TestEachLeadershipIsLoggedWithItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, lines := logging()
 		election := leadertest.NewElection()
-		e, err := leader.New(leader.Config{Name: "scheduler", Identity: "a", Backend: election.Backend(), Retry: leader.FixedInterval{Jitter: -1}})
+		e, err := leader.New(leader.Config{Name: "scheduler", Identity: "a", Backend: election.Backend(), Retry: backoff.Fixed{Jitter: -1}})
 		require.NoError(t, err)
 		stop := lockslog.Watch(log, e)
 		require.NoError(t, e.Start(t.Context()))

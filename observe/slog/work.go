@@ -20,7 +20,7 @@ const (
 // Work returns work for Elector.Run that logs its begin and end, with its term: a WorkBegan before
 // work is called, and a WorkEnded after it has returned or panicked.
 func Work(log *slog.Logger, elector *leader.Elector, work func(ctx context.Context) error) func(ctx context.Context) error {
-	log = elector.Logger(log).With(slog.String("identity", elector.Identity()), slog.String("clock", clock()))
+	log = elector.Logger(log).With(slog.String("identity", elector.Config().Identity), slog.String("clock", clock()))
 	return func(ctx context.Context) (err error) {
 		began := time.Now()
 		all := append(term(leader.TermOfContext(ctx)), instant("began", began))

@@ -16,6 +16,8 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/cmd/internal/supervise"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
+	"github.com/pglatch/pglatch/leader/driver"
 	lockslog "github.com/pglatch/pglatch/observe/slog"
 )
 
@@ -93,13 +95,13 @@ func (r *runCommand) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&r.postgres.allowResign, "allow-resign", false, `postgres: resign when "pglatch leader resign" asks for it: the command is ended, and another node leads`)
 	f.StringVar(&r.config.Identity, "id", "", "this node's identity (default: host name and a random suffix)")
 	child.DescribeKillAfter(f, "lease-duration")
-	f.DurationVar(&r.config.LeaseDuration, "lease-duration", leader.DefaultLeaseDuration, "how long a leader that cannot be reached keeps others out")
+	f.DurationVar(&r.config.LeaseDuration, "lease-duration", driver.DefaultLeaseDuration, "how long a leader that cannot be reached keeps others out")
 	f.DurationVar(&r.config.RenewInterval, "health-interval", 0, "time between renewals (default: a third of the lease)")
 	f.DurationVar(&r.config.RenewTimeout, "renew-timeout", 0, "bound for one renewal or attempt (default: a third of the lease)")
 	f.DurationVar(&r.base, "retry-base", 0, "first delay between attempts, doubled up to --retry-max (default: 2s, fixed)")
 	f.DurationVar(&r.longest, "retry-max", 30*time.Second, "longest delay between attempts, with --retry-base")
 	f.DurationVar(&r.config.ReconnectGrace, "reconnect-grace", 0, "how long to try to recover lost leadership before the loss is reported")
-	f.DurationVar(&r.config.DrainTimeout, "drain-timeout", leader.DefaultDrainTimeout, "how long the command may take to end after INT or TERM")
+	f.DurationVar(&r.config.DrainTimeout, "drain-timeout", 30*time.Second, "how long the command may take to end after INT or TERM")
 	f.DurationVar(&r.config.SettleDelay, "settle-delay", 0, "how long a new leader waits after one that did not end in order")
 	f.BoolVar(&r.config.KeepTrying, "keep-trying", false, "go on if no attempt can succeed until somebody mends something, such as a missing right (default: end after the first)")
 	f.BoolVar(&r.noReacquire, "no-auto-reacquire", false, "end after leadership was lost, or an attempt failed with an error")
@@ -177,7 +179,7 @@ func (r *runCommand) elector(app *program.App, election *Election, callbacks lea
 		c.Callbacks.OnStateChange = func(from, to leader.State) { log.transition(e.Logger(nil), from, to) }
 	}
 	if r.base > 0 {
-		c.Retry = leader.ExponentialBackoff{Base: r.base, Max: r.longest}
+		c.Retry = backoff.Exponential{Base: r.base, Max: r.longest}
 	}
 	c.LeadOnce = r.noReacquire
 	e, err = leader.New(c)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/kubernetes"
 )
 
@@ -40,7 +41,7 @@ func parse(args []string) (o options, err error) {
 	flags.StringVar(&o.lease, "lease", "pglatch-example", "the Lease object's name")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the cluster is; empty = this is a pod of it")
 	flags.StringVar(&o.listen, "listen", ":8080", "address for /leader, /readyz and /livez")
-	flags.DurationVar(&o.duration, "lease-duration", leader.DefaultLeaseDuration, "whole seconds")
+	flags.DurationVar(&o.duration, "lease-duration", driver.DefaultLeaseDuration, "whole seconds")
 	flags.DurationVar(&o.interval, "interval", time.Second, "time between two pieces of work")
 	return o, flags.Parse(args)
 }

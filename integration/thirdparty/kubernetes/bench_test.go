@@ -17,6 +17,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/kubernetes"
 )
 
@@ -44,7 +45,7 @@ func standOurs(b *testing.B, config *rest.Config, lease, identity string, t time
 	require.NoError(b, err)
 	s := standing{leads: make(chan struct{})}
 	e, err := leader.New(leader.Config{
-		Name: lease, Backend: backend, Identity: identity, LeaseDuration: t.lease, Retry: leader.FixedInterval{Interval: t.retry},
+		Name: lease, Backend: backend, Identity: identity, LeaseDuration: t.lease, Retry: backoff.Fixed{Interval: t.retry},
 		Callbacks: leader.Callbacks{OnAcquired: func(leader.Term) { close(s.leads) }},
 	})
 	require.NoError(b, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -24,7 +25,7 @@ func elector(t *testing.T, n *node, dsn string, callbacks leader.Callbacks) *lea
 	t.Helper()
 	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: key, CreateTable: true})
 	require.NoError(t, err)
-	e, err := leader.New(leader.Config{Name: "scheduler", Backend: backend, Callbacks: callbacks, Retry: leader.FixedInterval{Interval: 100 * time.Millisecond}})
+	e, err := leader.New(leader.Config{Name: "scheduler", Backend: backend, Callbacks: callbacks, Retry: backoff.Fixed{Interval: 100 * time.Millisecond}})
 	require.NoError(t, err)
 	t.Cleanup(n.metrics.Watch(e))
 	require.NoError(t, e.Start(t.Context()))

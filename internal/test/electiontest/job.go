@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 )
 
 // The time settings of all candidates, and of tests.
@@ -46,7 +47,7 @@ type Job struct {
 func (j Job) Config(backend leader.Backend) leader.Config {
 	return leader.Config{
 		Name: "election", Backend: backend, Identity: j.Identity(),
-		LeaseDuration: Lease, ReconnectGrace: j.Grace, Retry: leader.FixedInterval{Interval: Retry},
+		LeaseDuration: Lease, ReconnectGrace: j.Grace, Retry: backoff.Fixed{Interval: Retry},
 		KeepTrying: true, // a fault that no attempt survives can come before a node has followed for long
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/examples/scheduler"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // Messages that a node logs.
@@ -151,7 +151,7 @@ func (d *demo) killed(ctx context.Context) {
 	d.awaitRuns(ctx, heir)
 	d.Say("%s leads %s after the kill, and all %d schedulers have run there after %s", heir.Name, demokit.Pretty(took), len(schedulers), demokit.Pretty(time.Since(at)))
 	d.show(heir, acquired, serviceStarted)
-	d.Claim(took > 0 && took < leader.DefaultLeaseDuration/2, "the follower took over at once: no lease of %s had to pass", demokit.Pretty(leader.DefaultLeaseDuration))
+	d.Claim(took > 0 && took < driver.DefaultLeaseDuration/2, "the follower took over at once: no lease of %s had to pass", demokit.Pretty(driver.DefaultLeaseDuration))
 	d.claimTerms(ctx)
 	demokit.Await(ctx, "the jobs", func() bool {
 		return demokit.One[int](ctx, d.Demo, `SELECT count(*) FROM code.jobs JOIN code.repos r ON r.id = repo_id

@@ -1,4 +1,4 @@
-package leader_test
+package backoff_test
 
 import (
 	"testing"
@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 )
 
 // delays asks a strategy n times, as an Elector does.
-func delays(s leader.Backoff, n int) (all []time.Duration, more bool) {
+func delays(s backoff.Strategy, n int) (all []time.Duration, more bool) {
 	var last time.Duration
 	for attempt := 1; attempt <= n; attempt++ {
-		last, more = s.NextDelay(leader.Retry{Attempt: attempt, Last: last})
+		last, more = s.NextDelay(backoff.Retry{Attempt: attempt, Last: last})
 		all = append(all, last)
 	}
 	return all, more
@@ -21,36 +21,36 @@ func delays(s leader.Backoff, n int) (all []time.Duration, more bool) {
 
 func TestFixedIntervalIsFixed(t *testing.T) {
 	t.Parallel()
-	all, more := delays(leader.FixedInterval{Interval: time.Second, Jitter: -1}, 3)
+	all, more := delays(backoff.Fixed{Interval: time.Second, Jitter: -1}, 3)
 	assert.Equal(t, []time.Duration{time.Second, time.Second, time.Second}, all)
 	assert.True(t, more)
 }
 
 func TestExponentialBackoffGrowsToItsMaximum(t *testing.T) {
 	t.Parallel()
-	all, more := delays(leader.ExponentialBackoff{Jitter: -1, Max: 5 * time.Second}, 5)
+	all, more := delays(backoff.Exponential{Jitter: -1, Max: 5 * time.Second}, 5)
 	assert.Equal(t, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second}, all)
 	assert.True(t, more)
-	all, _ = delays(leader.ExponentialBackoff{Base: time.Millisecond, Multiplier: 10, Jitter: -1}, 3)
+	all, _ = delays(backoff.Exponential{Base: time.Millisecond, Multiplier: 10, Jitter: -1}, 3)
 	assert.Equal(t, []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}, all)
-	delay, _ := leader.ExponentialBackoff{Jitter: -1}.NextDelay(leader.Retry{Attempt: 1 << 40})
+	delay, _ := backoff.Exponential{Jitter: -1}.NextDelay(backoff.Retry{Attempt: 1 << 40})
 	assert.Equal(t, 30*time.Second, delay, "no overflow")
 }
 
 func TestDefaultsAreJittered(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		strategy leader.Backoff
+		strategy backoff.Strategy
 		min, max time.Duration
 	}{
-		{leader.FixedInterval{}, 1600 * time.Millisecond, 2400 * time.Millisecond},
-		{leader.ExponentialBackoff{}, 800 * time.Millisecond, 1200 * time.Millisecond},
-		{leader.DecorrelatedJitter{}, time.Second, 3 * time.Second},
-		{leader.FixedInterval{Interval: time.Second, Jitter: 100}, 0, 2 * time.Second},
+		{backoff.Fixed{}, 1600 * time.Millisecond, 2400 * time.Millisecond},
+		{backoff.Exponential{}, 800 * time.Millisecond, 1200 * time.Millisecond},
+		{backoff.DecorrelatedJitter{}, time.Second, 3 * time.Second},
+		{backoff.Fixed{Interval: time.Second, Jitter: 100}, 0, 2 * time.Second},
 	} {
 		seen := map[time.Duration]bool{}
 		for range 200 {
-			delay, more := c.strategy.NextDelay(leader.Retry{Attempt: 1})
+			delay, more := c.strategy.NextDelay(backoff.Retry{Attempt: 1})
 			assert.True(t, more)
 			assert.GreaterOrEqual(t, delay, c.min)
 			assert.LessOrEqual(t, delay, c.max)
@@ -64,7 +64,7 @@ func TestDecorrelatedJitterStaysWithinItsBounds(t *testing.T) {
 	t.Parallel()
 	var last time.Duration
 	for attempt := range 1000 {
-		delay, _ := leader.DecorrelatedJitter{Base: time.Second, Max: 20 * time.Second}.NextDelay(leader.Retry{Attempt: attempt, Last: last})
+		delay, _ := backoff.DecorrelatedJitter{Base: time.Second, Max: 20 * time.Second}.NextDelay(backoff.Retry{Attempt: attempt, Last: last})
 		assert.GreaterOrEqual(t, delay, time.Second)
 		assert.LessOrEqual(t, delay, min(max(3*last, 3*time.Second), 20*time.Second))
 		last = delay
@@ -74,7 +74,7 @@ func TestDecorrelatedJitterStaysWithinItsBounds(t *testing.T) {
 func TestJitterDoesNotExceedTheMaximum(t *testing.T) {
 	t.Parallel()
 	for range 200 {
-		delay, _ := leader.ExponentialBackoff{Max: 5 * time.Second}.NextDelay(leader.Retry{Attempt: 10})
+		delay, _ := backoff.Exponential{Max: 5 * time.Second}.NextDelay(backoff.Retry{Attempt: 10})
 		assert.GreaterOrEqual(t, delay, 4*time.Second)
 		assert.LessOrEqual(t, delay, 5*time.Second)
 	}
@@ -82,8 +82,8 @@ func TestJitterDoesNotExceedTheMaximum(t *testing.T) {
 
 func TestAStrategyWithALimitHasNoMoreAfterIt(t *testing.T) {
 	t.Parallel()
-	for _, s := range []leader.Backoff{
-		leader.FixedInterval{MaxAttempts: 3}, leader.ExponentialBackoff{MaxAttempts: 3}, leader.DecorrelatedJitter{MaxAttempts: 3},
+	for _, s := range []backoff.Strategy{
+		backoff.Fixed{MaxAttempts: 3}, backoff.Exponential{MaxAttempts: 3}, backoff.DecorrelatedJitter{MaxAttempts: 3},
 	} {
 		_, more := delays(s, 2)
 		assert.True(t, more, "%T", s)
