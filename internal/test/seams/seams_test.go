@@ -35,7 +35,7 @@ func TestEachCellOfTheTableNamesTestsThatExistAndRun(t *testing.T) {
 	}
 }
 
-const small = "## A\n| meets | held by |\n|---|---|\n| poolers | `a/b.TestX`, `c.TestY` |\n| B | cannot meet: `a.TestZ` |\n\n## B\n"
+const small = "## A\n| meets | held by |\n|---|---|\n| poolers | `a/b.TestX`, `c.TestScript/y` |\n| B | cannot meet: `a.TestZ` |\n\n## B\n"
 
 func TestATableIsReadAndItsGapsAreFound(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestATableIsReadAndItsGapsAreFound(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"A", "B"}, features)
 	assert.Equal(t, []seams.Cell{
-		{Feature: "A", Meets: "poolers", Tests: []string{"a/b.TestX", "c.TestY"}},
+		{Feature: "A", Meets: "poolers", Tests: []string{"a/b.TestX", "c.TestScript/y"}},
 		{Feature: "A", Meets: "B", Cannot: true, Tests: []string{"a.TestZ"}},
 	}, cells)
 	missing := seams.Missing(features, cells)
@@ -60,9 +60,13 @@ func TestATestThatIsAlwaysSkippedIsFound(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "x_test.go"), []byte("//go:build integration\n\npackage x\n\nimport \"testing\"\n\n"+
 		"func TestSkipped(t *testing.T) { t.Log(); t.Skip() }\n\nfunc TestRuns(t *testing.T) { if testing.Short() { t.Skip() } }\n"), 0o600))
+	scripts := filepath.Join(dir, "cmd", "testdata", "script")
+	require.NoError(t, os.MkdirAll(scripts, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(scripts, "run.txtar"), []byte("# It runs.\n[short] skip\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(scripts, "rest.txtar"), []byte("# It never runs.\nskip\n"), 0o600))
 	tests, err := seams.Tests(dir)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]bool{"..TestSkipped": true, "..TestRuns": false}, tests)
+	assert.Equal(t, map[string]bool{"..TestSkipped": true, "..TestRuns": false, "cmd.TestScript/run": false, "cmd.TestScript/rest": true}, tests)
 }
 
 func TestAResultProvesATestThatPassed(t *testing.T) {
@@ -70,9 +74,9 @@ func TestAResultProvesATestThatPassed(t *testing.T) {
 	_, cells, err := seams.Read(strings.NewReader(small))
 	require.NoError(t, err)
 	const prefix = "\tgithub.com/pglatch/pglatch/"
-	tests, err := seams.Unproved(cells, strings.NewReader("pass"+prefix+"a/b\tTestX\t0.1\nskip"+prefix+"a/b\tTestX\t0\nskip"+prefix+"c\tTestY\t0\n"))
+	tests, err := seams.Unproved(cells, strings.NewReader("pass"+prefix+"a/b\tTestX\t0.1\nskip"+prefix+"a/b\tTestX\t0\nskip"+prefix+"c\tTestScript/y\t0\n"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"a.TestZ (not run)", "c.TestY (skip)"}, tests)
+	assert.Equal(t, []string{"a.TestZ (not run)", "c.TestScript/y (skip)"}, tests)
 	_, err = seams.Unproved(cells, strings.NewReader("?"))
 	require.Error(t, err)
 }

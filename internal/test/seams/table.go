@@ -18,12 +18,12 @@ var Surroundings = []string{
 type Cell struct {
 	Feature, Meets string
 	Cannot         bool     // the two cannot be combined; the tests check the refusal
-	Tests          []string // "advisory.TestName", by the directory of the package
+	Tests          []string // "advisory.TestName" or "cmd/internal/lockcmd.TestScript/script", by the directory of the package
 }
 
 var (
-	named = regexp.MustCompile("`([a-z0-9/]+\\.Test[A-Za-z0-9_]+)`")
-	junk  = regexp.MustCompile("^(cannot meet: )?(`[a-z0-9/]+\\.Test[A-Za-z0-9_]+`)(, `[a-z0-9/]+\\.Test[A-Za-z0-9_]+`)*$")
+	named = regexp.MustCompile("`([a-z0-9/]+\\.Test[A-Za-z0-9_]+(?:/[a-z0-9_]+)?)`")
+	junk  = regexp.MustCompile("^(cannot meet: )?(" + named.String() + ")(, " + named.String() + ")*$")
 )
 
 // Read returns the features, in their order, and the cells. A row that names no test is an error.
