@@ -3,7 +3,8 @@
 //	go run -C tools ./cmd/counts ..
 //
 // A class is the product, its tests, or what surrounds them: test helpers, conformance suites, examples, tools and the bench. Only files
-// that Git knows count. A line of code is a line with a token other than a comment.
+// that Git knows count. A line of code is a line with a token other than a comment. The scripts of tests (*.txtar) are tests. Each of
+// their lines is code, unless it is blank or begins with #.
 package main
 
 import (
@@ -20,6 +21,9 @@ import (
 
 // aroundTests matches directories of helpers, suites, examples, tools and the bench.
 var aroundTests = regexp.MustCompile(`^(internal/test|internal/judge|examples|tools|integration)(/|$)|(test|testdata|integration)(/|$)`)
+
+// script ends the name of a script of a test.
+const script = ".txtar"
 
 type class struct {
 	name               string
@@ -51,7 +55,7 @@ func main() {
 // count reads all files of a repository that Git knows.
 func count(dir string) (counts, error) {
 	c := counts{product: class{name: "product"}, around: class{name: "helpers, suites, examples, bench"}, tests: class{name: "tests"}}
-	list, err := exec.CommandContext(context.Background(), "git", "-C", dir, "ls-files", "*.go", "*go.mod").Output()
+	list, err := exec.CommandContext(context.Background(), "git", "-C", dir, "ls-files", "*.go", "*go.mod", "*"+script).Output()
 	if err != nil {
 		return c, err
 	}
@@ -68,19 +72,33 @@ func count(dir string) (counts, error) {
 		in := c.classOf(name)
 		in.files++
 		in.lines += strings.Count(string(source), "\n")
-		in.code += linesOfCode(source)
+		if strings.HasSuffix(name, script) {
+			in.code += linesOfScript(string(source))
+		} else {
+			in.code += linesOfCode(source)
+		}
 	}
 	return c, nil
 }
 
 func (c *counts) classOf(name string) *class {
 	switch {
-	case strings.HasSuffix(name, "_test.go"):
+	case strings.HasSuffix(name, "_test.go"), strings.HasSuffix(name, script):
 		return &c.tests
 	case aroundTests.MatchString(filepath.ToSlash(filepath.Dir(name))):
 		return &c.around
 	}
 	return &c.product
+}
+
+// linesOfScript counts the lines that are neither blank nor a comment.
+func linesOfScript(text string) (n int) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			n++
+		}
+	}
+	return n
 }
 
 // linesOfCode counts the lines that have a token. The lines of a raw string all count.

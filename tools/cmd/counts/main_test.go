@@ -9,6 +9,12 @@ func TestOnlyLinesWithTokensAreCode(t *testing.T) {
 	}
 }
 
+func TestCommentsOfAScriptAreNoCode(t *testing.T) {
+	if got := linesOfScript("# What it proves.\n\npglatch ls\n-- want --\n"); got != 2 {
+		t.Fatalf("%d lines of code, want 2", got)
+	}
+}
+
 func TestAFilesClassFollowsFromItsPath(t *testing.T) {
 	c := counts{product: class{name: "product"}, around: class{name: "around"}, tests: class{name: "tests"}}
 	for name, want := range map[string]string{
@@ -20,6 +26,7 @@ func TestAFilesClassFollowsFromItsPath(t *testing.T) {
 		"integration/thirdparty/etcdtest/server.go": "around",
 		"monitor/internal/incident/rules.go":        "product",
 		"integration/thirdparty/bench/main_test.go": "tests",
+		"cmd/internal/cli/testdata/script/x.txtar":  "tests",
 	} {
 		if got := c.classOf(name).name; got != want {
 			t.Errorf("%s is counted as %s, want %s", name, got, want)
