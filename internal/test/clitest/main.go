@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// name is the program's name: under this name the test's own executable acts as the program.
-const name = "pglatch"
+// program is the program's name: under this name the test's own executable acts as the program.
+const program = "pglatch"
 
 // Binary is the path of the program, while Main runs the tests.
 var Binary string
@@ -22,7 +22,7 @@ var Binary string
 // Main runs the tests of a package of the commands, and exits. The program is the test's own executable,
 // so that the package need not link a second one. There, main is the program's main function.
 func Main(m *testing.M, main func() int) {
-	if filepath.Base(os.Args[0]) == name {
+	if filepath.Base(os.Args[0]) == program {
 		os.Exit(main())
 	}
 	os.Exit(with(m, func() error {
@@ -44,7 +44,7 @@ func with(m *testing.M, install func() error) int {
 	dir, err := os.MkdirTemp("", "pglatch-cli-test-")
 	if err == nil {
 		defer func() { _ = os.RemoveAll(dir) }()
-		Binary = filepath.Join(dir, name)
+		Binary = filepath.Join(dir, program)
 		err = install()
 	}
 	if err != nil {

@@ -23,11 +23,18 @@ func Serve(t *testing.T, env []string, args ...string) (*Program, string) {
 // LockServer serves a store in the test's process, and returns the environment with which the program uses it.
 func LockServer(t *testing.T, store lease.Store, more ...string) (*httptest.Server, []string) {
 	t.Helper()
-	server, err := leaseserver.New(leaseserver.Config{Store: store})
+	s := ServeConfig(t, leaseserver.Config{Store: store})
+	return s, append(more, "PGLATCH_LOCK_SERVER="+s.URL)
+}
+
+// ServeConfig starts a lock server in the test's process.
+func ServeConfig(t *testing.T, config leaseserver.Config) *httptest.Server {
+	t.Helper()
+	server, err := leaseserver.New(config)
 	require.NoError(t, err)
 	s := httptest.NewServer(server.Handler())
 	t.Cleanup(s.Close)
-	return s, append(more, "PGLATCH_LOCK_SERVER="+s.URL)
+	return s
 }
 
 // Reserve returns an address on which the programs of the test can listen, one after the other. Until the test ends, a

@@ -1,0 +1,73 @@
+package clitest
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
+)
+
+func (s *script) database([]string) { s.use(pgtest.DSN(s.t)) }
+
+func (s *script) server(settings []string) {
+	o := pgserver.Options{Settings: make(map[string]string)}
+	for _, setting := range settings {
+		name, value, _ := strings.Cut(setting, "=")
+		o.Settings[name] = value
+	}
+	s.use(pgtest.StartServer(s.t, o).DSN(""))
+}
+
+// use makes a database the script's, with new sessions.
+func (s *script) use(dsn string) {
+	cc, err := pgx.ParseConfig(dsn)
+	require.NoError(s.t, err)
+	s.Setenv("DATABASE_URL", dsn)
+	s.Setenv("DATABASE", cc.Database)
+	clear(s.sessions)
+}
+
+func (s *script) lockServer(tokens []string) {
+	config := leaseserver.Config{Store: leasetest.NewStore()}
+	for _, token := range tokens {
+		config.Tokens = append(config.Tokens, leaseserver.Token{Secret: token})
+	}
+	s.Setenv("PGLATCH_LOCK_SERVER", ServeConfig(s.t, config).URL)
+}
+
+// session returns the session of a name.
+func (s *script) session(name string) *pgx.Conn {
+	conn := s.sessions[name]
+	if conn == nil {
+		conn = Connect(s.t, s.Getenv("DATABASE_URL"), name)
+		s.sessions[name] = conn
+		s.Setenv(name, strconv.Itoa(int(conn.PgConn().PID())))
+	}
+	return conn
+}
+
+func (s *script) sql(args []string) { Execute(s.t, s.session(args[0]), args[1]) }
+
+func (s *script) waits(args []string) {
+	WaitFor(s.t, s.Getenv("DATABASE_URL"), s.session(args[0]), args[1])
+}
+
+func (s *script) held(args []string) {
+	count, err := strconv.Atoi(args[0])
+	s.Check(err)
+	conn := s.session("judge")
+	Eventually(s.t, func() bool { return len(Holders(s.t, conn)) == count }, func() string { return "not " + args[0] + " locks are held" })
+}
+
+func (s *script) queued([]string) { RequireWaiting(s.t, s.session("judge")) }
+
+func (s *script) depose([]string) {
+	conn := s.session("judge")
+	Terminate(s.t, conn, Holders(s.t, conn)[0])
+}
