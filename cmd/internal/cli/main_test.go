@@ -7,3 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) { clitest.MainOf(m, "../../pglatch") }
+
+func TestScript(t *testing.T) { clitest.Scripts(t) }

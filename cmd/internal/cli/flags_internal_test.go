@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -33,22 +34,28 @@ func TestADurationFlagTakesABareNumberOfSeconds(t *testing.T) {
 	}
 }
 
-func TestEveryDurationFlagTakesSeconds(t *testing.T) {
+// pflag adds the default of a flag to its help, if it is not zero.
+func TestEveryFlagNamesOneDefaultAndEveryDurationTakesSeconds(t *testing.T) {
 	t.Parallel()
-	root := New(program.New(), Options{})
-	found := 0
+	durations, lines := 0, 0
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if f.Value.Type() == "duration" {
 				assert.IsType(t, seconds{}, f.Value, f.Name)
-				found++
+				durations++
 			}
 		})
+		for line := range strings.Lines(cmd.LocalFlags().FlagUsages()) {
+			assert.LessOrEqual(t, strings.Count(line, "(default"), 1, "%s: %s", cmd.CommandPath(), line)
+			assert.NotContains(t, line, "(default 0s)", cmd.CommandPath())
+			lines++
+		}
 		for _, sub := range cmd.Commands() {
 			look(sub)
 		}
 	}
-	look(root)
-	assert.Greater(t, found, 10)
+	look(New(program.New(), Options{}))
+	assert.Greater(t, durations, 10)
+	assert.Greater(t, lines, 100)
 }
