@@ -39,6 +39,11 @@ func TestNoLeaderCommandBelievesAStandby(t *testing.T) {
 	node.Saying(&node.Stderr, "lock_acquired")
 }
 
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
 // hostile is what an administrator may set for a role, to keep reports from harm.
 const hostile = `CREATE ROLE hostile LOGIN; ALTER ROLE hostile SET statement_timeout = '1ms'; ALTER ROLE hostile SET default_transaction_read_only = on;
 	ALTER ROLE hostile SET lock_timeout = '1ms'; ALTER ROLE hostile SET idle_session_timeout = '1s'; ALTER ROLE hostile SET idle_in_transaction_session_timeout = '10ms';

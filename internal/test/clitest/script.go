@@ -16,8 +16,8 @@ import (
 // Scripts runs each script in testdata/script as a subtest. A script is a list of commands, and their files: see
 // https://pkg.go.dev/github.com/rogpeppe/go-internal/testscript. Beside the commands of that package, a script has:
 //
-//	database                     makes a database, and sets DATABASE_URL; before, nothing listens there
-//	server [SETTING=VALUE ...]   starts a PostgreSQL server, and sets DATABASE_URL
+//	database                     makes a database, and sets DATABASE_URL, DATABASE (its name), and MISSING (a URL without database)
+//	server [SETTING=VALUE ...]   starts a PostgreSQL server, and sets these variables
 //	lockserver [TOKEN]           starts a lock server in this process, and sets PGLATCH_LOCK_SERVER
 //	sql SESSION STATEMENT        executes a statement; the session's application_name is SESSION, its pid $SESSION
 //	waits SESSION STATEMENT      is sql for a statement that waits for a lock until the script ends
@@ -36,6 +36,9 @@ import (
 //	ends NAME CODE               waits until the program exits with CODE; its output is that of the last command
 //	gone PID ...                 waits until the processes have ended
 //	match PATTERN                sets variables to the named groups, in the standard output of the last command
+//
+// Without a database, DATABASE_URL is $NOWHERE, where nothing listens. $SILENT is an address that accepts connections and never
+// answers. Instead of a program, exits and until take "get URL": it prints the document, and exits with 0 or a status that is not 200.
 //
 // A pattern is a regular expression in which ^ and $ match at lines.
 func Scripts(t *testing.T) {

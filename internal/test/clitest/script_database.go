@@ -1,11 +1,11 @@
 package clitest
 
 import (
+	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -26,10 +26,12 @@ func (s *script) server(settings []string) {
 
 // use makes a database the script's, with new sessions.
 func (s *script) use(dsn string) {
-	cc, err := pgx.ParseConfig(dsn)
-	require.NoError(s.t, err)
+	u, err := url.Parse(dsn)
+	s.Check(err)
 	s.Setenv("DATABASE_URL", dsn)
-	s.Setenv("DATABASE", cc.Database)
+	s.Setenv("DATABASE", strings.TrimPrefix(u.Path, "/"))
+	u.Path = "/nowhere"
+	s.Setenv("MISSING", u.String())
 	clear(s.sessions)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -38,6 +39,9 @@ type result struct {
 
 // run runs a program to its end.
 func (s *script) run(name string, args []string) result {
+	if name == "get" {
+		return s.get(args[0])
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), await.Soon)
 	defer cancel()
 	var stdout, stderr strings.Builder
@@ -54,6 +58,22 @@ func (s *script) run(name string, args []string) result {
 		r.code = 128 + int(status.Signal())
 	}
 	assert.NotContains(s.t, r.stderr, "DATA RACE")
+	return r
+}
+
+// get fetches a URL, as if it were a program. It exits with 0, or with the status if that is not 200.
+func (s *script) get(url string) (r result) {
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, url, http.NoBody)
+	s.Check(err)
+	response, err := http.DefaultClient.Do(request)
+	s.Check(err)
+	defer response.Body.Close() //nolint:errcheck // only read from
+	body, err := io.ReadAll(response.Body)
+	s.Check(err)
+	r = result{stdout: string(body), code: response.StatusCode}
+	if r.code == http.StatusOK {
+		r.code = 0
+	}
 	return r
 }
 
