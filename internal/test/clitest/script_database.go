@@ -43,6 +43,9 @@ func (s *script) lockServer(tokens []string) {
 	s.Setenv("PGLATCH_LOCK_SERVER", ServeConfig(s.t, config).URL)
 }
 
+// reserve sets ADDRESS, where programs of the script can listen, one after the other.
+func (s *script) reserve([]string) { s.Setenv("ADDRESS", Reserve(s.t)) }
+
 // session returns the session of a name.
 func (s *script) session(name string) *pgx.Conn {
 	conn := s.sessions[name]
