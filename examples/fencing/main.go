@@ -22,10 +22,10 @@ package main
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5"
 
@@ -44,19 +44,19 @@ func main() {
 		s.Defer(func() error { return os.RemoveAll(dir) })
 		store := demokit.Must(sqlite.Open(ctx, filepath.Join(dir, "locks.db"), sqlite.Config{}))
 		s.Defer(store.Close)
-		inSQLite := s.serveLocks(ctx, store)
+		inSQLite := s.serveLocks(store)
 		scenes := []demokit.Scene{
 			{Title: "HTTP, a resource without fencing: the failure", Play: s.web(inSQLite, false)},
 			{Title: "HTTP, a resource that refuses lower tokens", Play: s.web(inSQLite, true)},
 		}
-		if err := s.OpenDatabase(ctx); err != nil {
+		if err := s.OpenDatabase(); err != nil {
 			s.Say("no PostgreSQL, so its two scenes are left out: %v", err)
 			return demokit.Story{Scenes: scenes}
 		}
-		s.Exec(ctx, schema)
+		s.Exec(schema)
 		tables := demokit.Must(postgres.New(postgres.Config{Pool: s.Pool}))
 		demokit.Check(tables.Migrate(ctx))
-		inTables := s.serveLocks(ctx, tables)
+		inTables := s.serveLocks(tables)
 		return demokit.Story{Scenes: append(scenes,
 			demokit.Scene{Title: "PostgreSQL, writes without Guard: the failure", Play: s.table(inTables, false)},
 			demokit.Scene{Title: "PostgreSQL, writes with Guard", Play: s.table(inTables, true)})}
@@ -71,9 +71,9 @@ type lockServer struct {
 	client *leasehttp.Client
 }
 
-func (s *demo) serveLocks(ctx context.Context, store lease.Store) lockServer {
+func (s *demo) serveLocks(store lease.Store) lockServer {
 	server := demokit.Must(leaseserver.New(leaseserver.Config{Store: store}))
-	url := s.Serve(ctx, func(ctx context.Context, listener net.Listener) error { return server.Serve(ctx, listener) })
+	url := s.Serve(server.Handler())
 	client := demokit.Must(leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{url}}))
 	s.Defer(func() error { client.Close(); return nil })
 	s.Say("a lock server on %T listens at %s", store, url)
@@ -82,7 +82,7 @@ func (s *demo) serveLocks(ctx context.Context, store lease.Store) lockServer {
 
 func (s *demo) web(locks lockServer, fencing bool) func(context.Context) {
 	return func(ctx context.Context) {
-		target := webResource{s.ServeHTTP(ctx, &document{fencing: fencing}) + "/document"}
+		target := webResource{s.Serve(&document{fencing: fencing}) + "/document"}
 		s.pause(ctx, locks, target, fencing, documentVariable+"="+target.url)
 	}
 }
@@ -102,12 +102,12 @@ func (s *demo) table(locks lockServer, guarded bool) func(context.Context) {
 // pause plays a scene: one writer is stopped between its check and its write, another
 // takes over and writes, and the first resumes.
 func (s *demo) pause(ctx context.Context, locks lockServer, target resource, fenced bool, env ...string) {
-	first := s.Start(ctx, "writer-1", append(env, serverVariable+"="+locks.url)...)
-	token := first.Await(ctx, 0, checked).Text("token")
+	first := s.Start("writer-1", append(env, serverVariable+"="+locks.url)...)
+	token := first.Await(0, checked).Text("token")
 	s.Say("it has a lease of %s with token %s, and heartbeats", demokit.Pretty(ttl), token)
 	s.Say("it has looked: the lease is good. It is about to write, and %s", s.Paint(demokit.Red, "kill -STOP"))
-	first.Stop()
-	demokit.Await(ctx, "the end of the lease", func() bool {
+	first.Signal(syscall.SIGSTOP)
+	s.Await("the end of the lease", func() bool {
 		return demokit.Must(locks.client.Get(ctx, lockName)).State == lease.Expired
 	})
 	s.Say("no heartbeats: the lease has expired")
@@ -119,9 +119,9 @@ func (s *demo) pause(ctx context.Context, locks lockServer, target resource, fen
 	s.Say("writer-2 has a lease with token %d, writes, and releases it", held.FencingToken())
 
 	s.Say("%s: writer-1 goes on with its write", s.Paint(demokit.Green, "kill -CONT"))
-	first.Next()
-	first.Resume()
-	outcome := first.Await(ctx, 0, answered).Text("outcome")
+	first.Tell("")
+	first.Signal(syscall.SIGCONT)
+	outcome := first.Await(0, answered).Text("outcome")
 	text := demokit.Must(target.read(ctx))
 	s.Say("the write is answered: %s", outcome)
 	s.Say("the document reads: %q", text)

@@ -6,9 +6,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pglatch/pglatch/examples/internal/demokit"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
 )
@@ -24,8 +26,8 @@ type demo struct {
 
 // tell starts the database.
 func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
-	demokit.Check(d.OpenDatabase(ctx))
-	d.Exec(ctx, ledgerSchema)
+	demokit.Check(d.OpenDatabase())
+	d.Exec(ledgerSchema)
 	s := &demo{d, broken, demokit.Must(openBackend(d.DSN)), nil, map[string]*demokit.Process{}}
 	stopped := demokit.Scene{Title: "kill -STOP past the lease, and kill -CONT: C goes on writing", Play: s.stopped}
 	judged := demokit.Scene{Title: "What the table shows", Play: s.judged}
@@ -50,7 +52,7 @@ func (s *demo) start(ctx context.Context, name string) {
 	if s.broken {
 		env = append(env, brokenVariable+"=yes")
 	}
-	s.nodes[name] = s.Start(ctx, name, env...)
+	s.nodes[name] = s.Start(name, env...)
 }
 
 // taking returns the names of the nodes that take part.
@@ -64,7 +66,7 @@ func (s *demo) show(ctx context.Context) {
 
 // await shows the owners until is reports true.
 func (s *demo) await(ctx context.Context, what string, is func() bool) {
-	demokit.Await(ctx, what, func() bool {
+	s.Await(what, func() bool {
 		s.show(ctx)
 		if is() {
 			return true
@@ -105,7 +107,7 @@ type fault struct {
 // strike notes the moment of a fault. Unless the scene changes it, the fault takes all tenants of the node.
 func (s *demo) strike(ctx context.Context, node, what string) *fault {
 	n := s.nodes[node]
-	f := &fault{n, s.Now(ctx), n.Size(), s.board[node]}
+	f := &fault{n, s.Now(), n.Size(), s.board[node]}
 	s.Say("%s: node %s, which has %d tenants", what, node, len(f.took))
 	return f
 }
@@ -115,7 +117,7 @@ func (s *demo) strike(ctx context.Context, node, what string) *fault {
 func (s *demo) recovered(ctx context.Context, f *fault) {
 	var found []gap
 	s.await(ctx, "work for the tenants of node "+f.Name, func() bool {
-		found = demokit.Must(gaps(ctx, s.Pool, f.at, f.took))
+		found = gaps(readTerms(s.Database), f.at, f.took)
 		return len(tenantsOf(found)) == len(f.took) && len(found) > 0
 	})
 	last := found[len(found)-1].Gap
@@ -129,13 +131,13 @@ func (s *demo) started(ctx context.Context) {
 		s.start(ctx, name)
 	}
 	s.settled(ctx)
-	s.await(ctx, "each tenant's first row", func() bool { return demokit.Must(judge(ctx, s.Pool)).Tenants == tenants })
+	s.await(ctx, "each tenant's first row", func() bool { return len(readTerms(s.Database).Latest()) == tenants })
 }
 
 // killed shows that ownership does not outlive the owner's process.
 func (s *demo) killed(ctx context.Context) {
 	f := s.strike(ctx, "B", "kill -9")
-	demokit.Check(f.Kill())
+	f.Kill()
 	delete(s.nodes, f.Name)
 	s.settled(ctx)
 	s.recovered(ctx, f)
@@ -143,23 +145,23 @@ func (s *demo) killed(ctx context.Context) {
 
 // joined shows the effect of a new node on the others.
 func (s *demo) joined(ctx context.Context) {
-	at := s.Now(ctx)
+	at := s.Now()
 	s.start(ctx, "D")
 	s.settled(ctx)
 	s.recovered(ctx, &fault{Process: s.nodes["D"], at: at, took: s.board["D"]})
-	moved, part := demokit.Must(gaps(ctx, s.Pool, at, tenantNames())), (tenants+len(s.nodes)-1)/len(s.nodes)
+	moved, part := gaps(readTerms(s.Database), at, tenantNames()), (tenants+len(s.nodes)-1)/len(s.nodes)
 	s.Claim(len(moved) <= part, "%d tenants moved, all to the node that joined: its part is %d", len(moved), part)
 }
 
 // terminated shows that half of a node's tenants do not depend on any one connection.
 func (s *demo) terminated(ctx context.Context) {
 	f := s.strike(ctx, "A", "pg_terminate_backend of one of two connections")
-	pid := demokit.One[int](ctx, s.Demo, `SELECT pid FROM pg_stat_activity JOIN pg_locks USING (pid)
+	pid := dbtest.Ask[int](s.Database, `SELECT pid FROM pg_stat_activity JOIN pg_locks USING (pid)
 		WHERE datname = current_database() AND application_name = $1 AND locktype = 'advisory' AND granted GROUP BY pid ORDER BY count(*) DESC LIMIT 1`, f.Name)
-	s.Exec(ctx, `SELECT pg_terminate_backend($1)`, pid)
+	s.Exec(`SELECT pg_terminate_backend($1)`, pid)
 	all := f.took
 	s.await(ctx, "the loss", func() bool {
-		found := demokit.Must(gaps(ctx, s.Pool, f.at, all))
+		found := gaps(readTerms(s.Database), f.at, all)
 		f.took = tenantsOf(found)
 		return len(found) > 0 && len(found) == len(f.Entries(f.size, lost)) && s.board.even(tenants, s.taking()...)
 	})
@@ -182,16 +184,16 @@ func (s *demo) drained(ctx context.Context) {
 // stopped shows what only a guard can do: a stopped node cannot know that time has passed.
 func (s *demo) stopped(ctx context.Context) {
 	f := s.strike(ctx, "C", "kill -STOP")
-	f.Stop()
+	f.Signal(syscall.SIGSTOP)
 	s.settle(ctx, slices.DeleteFunc(s.taking(), func(name string) bool { return name == f.Name })...)
 	s.recovered(ctx, f)
-	f.Resume()
+	f.Signal(syscall.SIGCONT)
 	s.Say("kill -CONT: it goes on, and writes")
 	if s.broken {
-		s.await(ctx, "the late writes", func() bool { return demokit.Must(judge(ctx, s.Pool)).Stale > 0 })
+		s.await(ctx, "the late writes", func() bool { late, _ := readTerms(s.Database).Drain(); return len(late) > 0 })
 		return
 	}
-	f.Await(ctx, f.size, refused)
+	f.Await(f.size, refused)
 	s.settled(ctx)
 	late := len(f.Entries(f.size, refused))
 	s.Claim(late > 0, "its guards refused %d late writes, and it has its part again", late)
@@ -200,19 +202,20 @@ func (s *demo) stopped(ctx context.Context) {
 // left shows a clean stop.
 func (s *demo) left(ctx context.Context) {
 	f := s.strike(ctx, "A", "kill -TERM")
-	demokit.Check(f.Terminate())
+	f.Terminate()
 	delete(s.nodes, f.Name)
 	s.settled(ctx)
 	s.recovered(ctx, f)
 }
 
 // judged claims the results from the table alone.
-func (s *demo) judged(ctx context.Context) {
-	j := demokit.Must(judge(ctx, s.Pool))
-	s.Say("%d rows of %d tenants, in %d terms", j.Rows, j.Tenants, j.Terms)
-	s.Claim(j.Shared == 0, "in each term of a tenant one node wrote%s", but(j.Shared))
-	s.Claim(j.Stale == 0, "no row of an old term came after one of a new term%s", but(j.Stale))
-	s.Claim(j.Fallen == 0, "each term of a tenant is greater than those before it%s", but(j.Fallen))
+func (s *demo) judged(context.Context) {
+	terms := readTerms(s.Database)
+	all, rows, _ := terms.Total()
+	s.Say("%d rows of %d tenants, in %d terms", rows, len(terms.Latest()), all)
+	late, shared := terms.Drain()
+	s.Claim(len(shared) == 0, "in each term of a tenant one node wrote%s", but(len(shared)))
+	s.Claim(len(late) == 0, "each term is greater than those before it, and no row of an old term came after one of a new term%s", but(len(late)))
 }
 
 // but is the number of violations of a claim.

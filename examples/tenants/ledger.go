@@ -1,12 +1,16 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/examples/internal/demokit"
+	"github.com/pglatch/pglatch/internal/judge"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // The table that the tenants' work writes to. It knows nothing of locks and leases. n orders the
@@ -19,51 +23,37 @@ const ledgerSchema = `CREATE TABLE acts (
 	at     timestamptz NOT NULL DEFAULT clock_timestamp()
 )`
 
-// A judgement is the content of the table, with its violations.
-type judgement struct {
-	Rows    int
-	Tenants int // that have rows
-	Terms   int // of all tenants
-	Shared  int // terms in which more than one node wrote
-	Stale   int // rows of an old term after one of a new term
-	Fallen  int // terms that began after a higher one
+// readTerms returns the content of the table, as the judge of the fault tests sees it.
+func readTerms(d *dbtest.Database) *judge.Terms {
+	rows, _ := d.Pool.Query(d.Context(), `SELECT right(tenant, 3)::int, term, ascii(node), at FROM acts ORDER BY n`)
+	terms, op, term := judge.NewTerms(), judge.Operation{N: 1}, int64(0)
+	_, err := pgx.ForEachRow(rows, []any{&op.Key, &term, &op.Node, &op.At}, func() error {
+		op.Term = driver.TermOf(uint64(term))
+		terms.See(op)
+		return nil
+	})
+	demokit.Check(err)
+	return terms
 }
-
-const judgeSQL = `
-WITH acts AS (
-	SELECT *, max(term) OVER (PARTITION BY tenant ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest FROM acts
-), terms AS (
-	SELECT count(DISTINCT node) AS nodes, (array_agg(term < highest ORDER BY n))[1] AS fallen FROM acts GROUP BY tenant, term
-)
-SELECT (SELECT count(*) FROM acts) AS rows, (SELECT count(DISTINCT tenant) FROM acts) AS tenants,
-	(SELECT count(*) FROM terms) AS terms, (SELECT count(*) FROM terms WHERE nodes > 1) AS shared,
-	(SELECT count(*) FROM acts WHERE term < highest) AS stale, (SELECT count(*) FROM terms WHERE fallen) AS fallen`
-
-// judge counts rows, terms and violations.
-func judge(ctx context.Context, pool *pgxpool.Pool) (judgement, error) {
-	rows, _ := pool.Query(ctx, judgeSQL)
-	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[judgement])
-}
-
-// gapsSQL returns, for each term that began since a moment, how long nobody had written before it. It
-// leaves out each tenant's first term. The time before that moment does not count: nothing was wrong then.
-const gapsSQL = `
-SELECT tenant, node, at - greatest(last, $1) AS gap FROM (
-	SELECT *, lag(at) OVER tenants AS last, max(term) OVER (tenants ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest
-	FROM acts WINDOW tenants AS (PARTITION BY tenant ORDER BY n)
-) a WHERE at >= $1 AND term > highest AND tenant = ANY ($2) ORDER BY gap`
 
 // A gap is the time before a term of a tenant in which nobody worked for it.
 type gap struct {
 	Tenant string
-	Node   string // that works for it now
 	Gap    time.Duration
 }
 
-// gaps returns the gaps of some tenants before terms that began since a moment, the shortest first.
-func gaps(ctx context.Context, pool *pgxpool.Pool, since time.Time, tenants []string) ([]gap, error) {
-	rows, _ := pool.Query(ctx, gapsSQL, since, tenants)
-	return pgx.CollectRows(rows, pgx.RowToStructByName[gap])
+// gaps returns the gaps of some tenants before terms that began since a moment, the shortest first. It leaves out each
+// tenant's first term. The time before that moment does not count: nothing was wrong then.
+func gaps(terms *judge.Terms, since time.Time, tenants []string) (found []gap) {
+	for key, began := range terms.Since(since) {
+		for _, t := range began {
+			if name := tenantName(key); t.Gap > 0 && slices.Contains(tenants, name) {
+				found = append(found, gap{name, min(t.Gap, t.Began.Sub(since))})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b gap) int { return cmp.Compare(a.Gap, b.Gap) })
+	return found
 }
 
 // tenantsOf returns the tenants that have gaps.

@@ -28,6 +28,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/examples/internal/demokit"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
@@ -68,10 +69,12 @@ var group = namespace.Must(7, "tenant")
 func tenantNames() []string {
 	names := make([]string, tenants)
 	for i := range names {
-		names[i] = fmt.Sprintf("tenant-%03d", i)
+		names[i] = tenantName(i)
 	}
 	return names
 }
+
+func tenantName(i int) string { return fmt.Sprintf("tenant-%03d", i) }
 
 func openBackend(dsn string) (*postgres.Backend, error) {
 	return postgres.New(postgres.Config{DSN: dsn, Namespace: group, CreateTable: true})
@@ -116,7 +119,7 @@ func serve(ctx context.Context, n *demokit.Node) error {
 
 // write adds a row for the tenant.
 func write(ctx context.Context, pool *pgxpool.Pool, s shards.Shard, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, demokit.Patience)
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
 	write := func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO acts (tenant, term, node) VALUES ($1, $2, $3)`, s.Name, int64(s.Term.Uint64()), node)

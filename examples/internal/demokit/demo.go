@@ -12,27 +12,42 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 )
 
-// A Demo prints events with their times, counts claims, and ends everything that it started.
+// A Demo prints events with their times, counts claims, and ends everything that it started. It is a testing.TB, so that
+// the helpers of tests serve a demo too.
 type Demo struct {
-	DSN  string        // of the database of OpenDatabase
-	Pool *pgxpool.Pool // the demo's own view of it, for its claims
+	testing.TB       // nil: it has the methods that no helper calls
+	*dbtest.Database // of OpenDatabase: the demo's own view, for its claims
 
-	out         io.Writer
-	began       time.Time
-	colour      bool
-	interrupted func() bool // the user pressed Ctrl-C: failures no longer matter
-	claims      int
-	failed      []string
-	told        time.Time // when Status last printed
-	processes   []*Process
-	ends        []func() error
+	ctx    context.Context // ends when the user presses Ctrl-C: then failures no longer matter
+	out    io.Writer
+	began  time.Time
+	colour bool
+	claims int
+	wrong  []string  // claims that do not hold
+	told   time.Time // when Status last printed
+	ends   []func()
+	err    error
+	failed bool
+}
+
+func (d *Demo) Helper()                  {} //nolint:revive // see testing.TB
+func (d *Demo) Context() context.Context { return d.ctx }
+func (d *Demo) Cleanup(end func())       { d.ends = append(d.ends, end) }
+func (d *Demo) Failed() bool             { return d.failed && d.ctx.Err() == nil }
+func (d *Demo) FailNow()                 { panic(failure{}) }
+func (d *Demo) Log(args ...any)          { fmt.Fprintln(os.Stderr, args...) }
+func (d *Demo) Errorf(format string, args ...any) {
+	d.failed, d.err = true, errors.Join(d.err, fmt.Errorf(format, args...))
 }
 
 // A Story is the content of a demo.
@@ -56,11 +71,8 @@ func Main(title string, serve func(context.Context, *Node) error, tell func(cont
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	info, err := os.Stdout.Stat()
-	d := &Demo{
-		out: os.Stdout, began: time.Now(), interrupted: func() bool { return ctx.Err() != nil },
-		colour: err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "",
-	}
-	exit(d.run(ctx, title, tell, *once))
+	colour := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
+	exit((&Demo{ctx: ctx, out: os.Stdout, began: time.Now(), colour: colour}).run(title, tell, *once))
 }
 
 func exit(err error) {
@@ -71,46 +83,39 @@ func exit(err error) {
 }
 
 // run plays the scenes, and ends what they started.
-func (d *Demo) run(ctx context.Context, title string, tell func(context.Context, *Demo) Story, once bool) (err error) {
+func (d *Demo) run(title string, tell func(context.Context, *Demo) Story, once bool) error {
 	d.Printf("\n%s\n\n", d.Paint(Bold, title))
-	defer func() {
-		var ended error
-		for _, end := range slices.Backward(d.ends) {
-			ended = errors.Join(ended, end())
-		}
-		if err = errors.Join(err, ended); ended == nil {
-			d.Say("everything that was started is gone")
-		}
-	}()
 	var story Story
-	err = try(func() {
-		story = tell(ctx, d)
+	d.try(func() {
+		story = tell(d.ctx, d)
 		for i, scene := range story.Scenes {
 			d.Printf("\n%s\n", d.Paint(Bold, fmt.Sprintf("%d  %s", i+1, scene.Title)))
-			scene.Play(ctx)
-			Check(ctx.Err())
+			scene.Play(d.ctx)
+			Check(d.ctx.Err())
 		}
+		d.verdict()
 	})
-	switch {
-	case ctx.Err() != nil: // Ctrl-C makes everything fail
-		return errors.New("interrupted")
-	case err == nil:
-		err = d.verdict()
-	}
-	if err != nil {
-		return errors.Join(err, errors.New(d.logs()))
-	}
-	if !once && story.Stay != nil {
-		err = try(func() { story.Stay(ctx) })
+	if d.ctx.Err() != nil { // Ctrl-C makes everything fail
+		d.err = errors.New("interrupted")
+	} else if !d.failed && !once && story.Stay != nil {
+		d.try(func() { story.Stay(d.ctx) })
 		d.Printf("\n")
+		if d.ctx.Err() != nil {
+			d.err = nil
+		}
 	}
-	if ctx.Err() != nil {
-		return nil
+	played := d.err
+	d.err = nil
+	for _, end := range slices.Backward(d.ends) {
+		d.try(end)
 	}
-	return err
+	if d.err == nil {
+		d.Say("everything that was started is gone")
+	}
+	return errors.Join(played, d.err)
 }
 
-// A failure is the panic of Check.
+// A failure is the panic of Check and FailNow.
 type failure struct{ err error }
 
 // Check ends the scene if err is not nil. It must run in the goroutine of the scene, as all functions of this package.
@@ -126,35 +131,32 @@ func Must[T any](value T, err error) T {
 	return value
 }
 
-// try runs fn and returns the error of a Check in it.
-func try(fn func()) (err error) {
+// try runs fn and records the failure that ended it.
+func (d *Demo) try(fn func()) {
 	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case failure:
-			err = r.err
-		default:
+		r := recover()
+		if f, ok := r.(failure); ok && f.err != nil {
+			d.Errorf("%w", f.err)
+		} else if r != nil && !ok {
 			panic(r)
 		}
 	}()
 	fn()
-	return nil
 }
 
 // Defer has end called when the demo ends, the last one first.
-func (d *Demo) Defer(end func() error) { d.ends = append(d.ends, end) }
-
-// Patience limits waits for quick events, with room for a slow and busy machine.
-const Patience = 30 * time.Second
+func (d *Demo) Defer(end func() error) { d.Cleanup(func() { Check(end()) }) }
 
 // Await polls until is reports true.
-func Await(ctx context.Context, what string, is func() bool) {
-	ctx, cancel := context.WithTimeoutCause(ctx, Patience, errors.New("waited too long for "+what))
-	defer cancel()
-	for !is() {
-		Pause(ctx, 2*time.Millisecond)
-		Check(context.Cause(ctx))
-	}
+func (d *Demo) Await(what string, is func() bool) { waitFor(d, what, is) }
+
+// waitFor also ends with the context of the demo.
+func waitFor(tb testing.TB, what string, is func() bool) {
+	tb.Helper()
+	await.Until(tb, await.Patience, func() bool {
+		require.NoError(tb, context.Cause(tb.Context()), what)
+		return is()
+	}, what)
 }
 
 // Pause waits for a time or until ctx ends.

@@ -31,9 +31,7 @@ func (d *Demo) Paint(colour, text string) string {
 
 // Printf prints without a time.
 func (d *Demo) Printf(format string, args ...any) {
-	if d.out != nil { // in a test
-		_, _ = fmt.Fprintf(d.out, format, args...) // an error means that nobody reads the output any more
-	}
+	_, _ = fmt.Fprintf(d.out, format, args...) // an error means that nobody reads the output any more
 }
 
 // Say prints an event with the current time.
@@ -58,26 +56,26 @@ func (d *Demo) Status(text string) {
 
 // Claim prints a promise and whether it holds.
 func (d *Demo) Claim(holds bool, format string, args ...any) {
-	if d.interrupted() {
+	if d.ctx.Err() != nil {
 		return
 	}
 	d.claims++
 	mark, text := d.Paint(Green, "✓"), fmt.Sprintf(format, args...)
 	if !holds {
 		mark, text = d.Paint(Red, "✗"), "NOT TRUE: "+text
-		d.failed = append(d.failed, text)
+		d.wrong = append(d.wrong, text)
 	}
 	d.Printf("       %s  %s\n", mark, text)
 }
 
-// verdict prints how many claims held. It returns an error if one failed.
-func (d *Demo) verdict() error {
+// verdict prints how many claims held. The demo fails if one did not.
+func (d *Demo) verdict() {
 	d.Printf("\n")
-	if len(d.failed) > 0 {
-		return fmt.Errorf("%d of %d claims failed:\n  %s", len(d.failed), d.claims, strings.Join(d.failed, "\n  "))
+	if len(d.wrong) > 0 {
+		d.Errorf("%d of %d claims failed:\n  %s", len(d.wrong), d.claims, strings.Join(d.wrong, "\n  "))
+		return
 	}
 	d.Say("%s", d.Paint(Green, fmt.Sprintf("all %d claims hold", d.claims)))
-	return nil
 }
 
 // A Span is a bar of a Timeline. Without an end, it never ended.

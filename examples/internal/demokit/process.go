@@ -4,19 +4,20 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/pglatch/pglatch/internal/test/capture"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
 // The environment variables that turn this program into a Node.
@@ -30,7 +31,7 @@ type Node struct {
 	Name string
 	DSN  string          // of the demo's database
 	Log  *slog.Logger    // which the demo reads: JSON on stderr
-	Next <-chan struct{} // receives a value for each Process.Next
+	Next <-chan struct{} // receives a value for each line that the process is told
 }
 
 // ServeNode runs serve in a process that Start started, and ends the process then. In another it does nothing. SIGTERM
@@ -67,68 +68,57 @@ func (n *Node) Ready() { fmt.Println() }
 
 // A Process is this program again, as a node.
 type Process struct {
+	*proctest.Process
+	Log
+
 	Name string
 	URL  string
 
-	Log
-
-	cmd   *exec.Cmd
-	stdin io.Writer // ends at the latest when the demo ends
+	tb testing.TB
 }
 
-// A Log collects a log in JSON.
-type Log struct{ capture.Text }
+// A Log is a log in JSON.
+type Log struct{ *capture.Text }
 
-// Start starts a process and returns when it is ready. env tells it more than its name.
-func (d *Demo) Start(ctx context.Context, name string, env ...string) *Process {
-	p := &Process{Name: name, cmd: exec.CommandContext(ctx, Must(os.Executable()))}
-	p.cmd.Env = append(append(os.Environ(), nameVariable+"="+name, dsnVariable+"="+d.DSN), env...)
-	p.cmd.Stderr = &p.Log
+// Start starts a node of a demo or a test, and returns when it is ready. env tells it more than its name.
+func Start(tb testing.TB, dsn, name string, env ...string) *Process {
+	tb.Helper()
+	cmd := proctest.Self(tb, append(env, nameVariable+"="+name, dsnVariable+"="+dsn)...)
 	// The process gets its own process group, so that Ctrl-C reaches only the demo. If the demo
 	// dies while a process is stopped, POSIX sends the orphaned group SIGHUP and SIGCONT.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.stdin = Must(p.cmd.StdinPipe())
-	stdout := Must(p.cmd.StdoutPipe())
-	Check(p.cmd.Start())
-	d.processes = append(d.processes, p)
-	d.Defer(p.Kill)
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		Check(fmt.Errorf("%s does not start: %w", name, err))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p := &Process{Process: proctest.Start(tb, cmd), Name: name, tb: tb}
+	p.Log.Text, p.URL = &p.Stderr, p.Line()
+	return p
+}
+
+// Start starts a node on the demo's database, if there is one.
+func (d *Demo) Start(name string, env ...string) *Process {
+	dsn := ""
+	if d.Database != nil {
+		dsn = d.DSN
 	}
-	p.URL = strings.TrimSpace(line)
+	p := Start(d, dsn, name, env...)
 	d.Say("%s is process %d%s", d.Paint(Cyan, name), p.PID(), strings.Replace(p.URL, "http", ", at http", 1))
 	return p
 }
 
-// PID returns the process id.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
-// Kill sends kill -9 and returns when the process is gone.
-func (p *Process) Kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	_ = p.cmd.Wait() // "signal: killed"
-	return nil
+// Terminate sends SIGTERM and waits for a clean exit.
+func (p *Process) Terminate() {
+	p.Signal(syscall.SIGTERM)
+	require.Zero(p.tb, p.Wait(), "the exit code of %s", p.Name)
 }
 
-// Terminate sends SIGTERM and waits. It returns an error if the process did not exit cleanly.
-func (p *Process) Terminate() error {
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	return p.cmd.Wait()
+// Await waits for an entry of the log, as Entries finds it, and returns the first.
+func (p *Process) Await(from int, message string, attrs ...string) (e Entry) {
+	waitFor(p.tb, fmt.Sprintf("%q in the log of %s", message, p.Name), func() bool {
+		if found := p.Entries(from, message, attrs...); len(found) > 0 {
+			e = found[0]
+		}
+		return e != nil
+	})
+	return e
 }
-
-// Stop sends kill -STOP.
-func (p *Process) Stop() { Check(p.cmd.Process.Signal(syscall.SIGSTOP)) }
-
-// Resume sends kill -CONT.
-func (p *Process) Resume() { Check(p.cmd.Process.Signal(syscall.SIGCONT)) }
-
-// Next lets the node take a value from Node.Next.
-func (p *Process) Next() { Must(io.WriteString(p.stdin, "\n")) }
 
 // An Entry is a line of a process's log.
 type Entry map[string]any
@@ -140,10 +130,10 @@ func (e Entry) Text(key string) string { return fmt.Sprint(e[key]) }
 func (e Entry) Time() time.Time { return Must(time.Parse(time.RFC3339Nano, e.Text("time"))) }
 
 // Size returns the position in the log at which future entries begin.
-func (l *Log) Size() int { return len(l.String()) }
+func (l Log) Size() int { return len(l.String()) }
 
 // Entries returns the entries with a message and with these attributes, as "key=value", from a position on.
-func (l *Log) Entries(from int, message string, attrs ...string) (found []Entry) {
+func (l Log) Entries(from int, message string, attrs ...string) (found []Entry) {
 line:
 	for text := range strings.Lines(l.String()[from:]) {
 		var e Entry
@@ -161,31 +151,9 @@ line:
 }
 
 // Values returns the value of a key in each entry with a message, in order.
-func (l *Log) Values(message, key string) (values []string) {
+func (l Log) Values(message, key string) (values []string) {
 	for _, e := range l.Entries(0, message) {
 		values = append(values, e.Text(key))
 	}
 	return values
-}
-
-// Await waits for such an entry, and returns the first.
-func (l *Log) Await(ctx context.Context, from int, message string, attrs ...string) (e Entry) {
-	Await(ctx, fmt.Sprintf("%q in a log", message), func() bool {
-		found := l.Entries(from, message, attrs...)
-		if len(found) > 0 {
-			e = found[0]
-		}
-		return e != nil
-	})
-	return e
-}
-
-// logs returns the last 20 lines of each process's log.
-func (d *Demo) logs() string {
-	var b strings.Builder
-	for _, p := range d.processes {
-		lines := strings.SplitAfter(p.String(), "\n")
-		fmt.Fprintf(&b, "the end of the log of %s, process %d:\n%s\n", p.Name, p.PID(), strings.Join(lines[max(0, len(lines)-21):], ""))
-	}
-	return b.String()
 }

@@ -74,7 +74,7 @@ func (s *demo) serve(ctx context.Context, at *server, name string) {
 	for _, m := range s.members {
 		cluster = append(cluster, m.Address)
 	}
-	at.Process = s.Start(ctx, name, listenVariable+"="+at.address, clusterVariable+"="+strings.Join(cluster, ","))
+	at.Process = s.Start(name, listenVariable+"="+at.address, clusterVariable+"="+strings.Join(cluster, ","))
 }
 
 // admit starts the clients, one half with A as its first server, the other with B.
@@ -112,7 +112,7 @@ func status(ctx context.Context, m *etcdtest.Process) *clientv3.StatusResponse {
 
 // awaitLeader returns the leading member as soon as it says itself that it leads.
 func (s *demo) awaitLeader(ctx context.Context) (leader *etcdtest.Process) {
-	demokit.Await(ctx, "a leader of etcd", func() bool {
+	s.Await("a leader of etcd", func() bool {
 		for _, m := range s.members {
 			if a := status(ctx, m); a != nil && a.Leader == a.Header.MemberId {
 				leader = m
@@ -126,7 +126,7 @@ func (s *demo) awaitLeader(ctx context.Context) (leader *etcdtest.Process) {
 // awaitVisits waits for this many further visits.
 func (s *demo) awaitVisits(ctx context.Context, more int) {
 	began, _ := s.witness.count()
-	demokit.Await(ctx, "visits", func() bool {
+	s.Await("visits", func() bool {
 		select {
 		case err := <-s.failed:
 			demokit.Check(err)
@@ -148,7 +148,7 @@ func (s *demo) second(ctx context.Context) {
 
 // everybody waits until every client has entered since a moment.
 func (s *demo) everybody(ctx context.Context, from time.Time) {
-	demokit.Await(ctx, "every client to be inside once", func() bool {
+	s.Await("every client to be inside once", func() bool {
 		seen := map[int]bool{}
 		for _, v := range s.witness.since(from) {
 			seen[v.client] = true
@@ -166,7 +166,7 @@ func (s *demo) steady(ctx context.Context) {
 		s.second(ctx)
 	}
 	if s.broken {
-		demokit.Await(ctx, "two clients inside", func() bool { twice, _ := s.witness.wrong(); return len(twice) > 0 })
+		s.Await("two clients inside", func() bool { twice, _ := s.witness.wrong(); return len(twice) > 0 })
 		return
 	}
 	s.everybody(ctx, time.Time{})
@@ -205,7 +205,7 @@ func (s *demo) leaderKilled(ctx context.Context) {
 	demokit.Check(old.Start())
 	s.Say("etcd %s is back as process %d", old.Member.Name, old.PID())
 	revision := int64(0)
-	demokit.Await(ctx, "it to have what the others have", func() bool {
+	s.Await("it to have what the others have", func() bool {
 		a, b := status(ctx, old), status(ctx, heir)
 		if revision == 0 && b != nil {
 			revision = b.Header.Revision
@@ -221,7 +221,7 @@ func (s *demo) serverKilled(dead, heir *server) func(context.Context) {
 	return func(ctx context.Context) {
 		at := time.Now()
 		s.Say("kill -9 %d: lock server %s", dead.PID(), dead.Name)
-		demokit.Check(dead.Kill())
+		dead.Kill()
 		s.showGap(ctx, at)
 		s.everybody(ctx, at)
 		s.Claim(true, "all %d clients were inside again, through %s", all, heir.Name)

@@ -17,6 +17,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/pglatch/pglatch/examples/agents"
 	"github.com/pglatch/pglatch/examples/internal/demokit"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/middleware"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
@@ -88,13 +90,13 @@ func serve(ctx context.Context, n *demokit.Node) error {
 
 func main() {
 	demokit.Main("pglatch: two replicas, one PostgreSQL, one lock for each agent", serve, func(ctx context.Context, d *demokit.Demo) demokit.Story {
-		demokit.Check(d.OpenDatabase(ctx))
-		d.Exec(ctx, spansTable)
-		s := &demo{Demo: d, a: d.Start(ctx, "A"), b: d.Start(ctx, "B")}
+		demokit.Check(d.OpenDatabase())
+		d.Exec(spansTable)
+		s := &demo{Demo: d, a: d.Start("A"), b: d.Start("B")}
 		names := demokit.Must(namespace.NewSet(agents.Agents, agents.Schema))
 		m := demokit.Must(monitor.Open(monitor.Config{DSN: d.DSN, Namespaces: names, Record: time.Second}))
 		d.Defer(func() error { m.Close(); return nil })
-		s.page = d.ServeHTTP(ctx, m.Page()) + "/"
+		s.page = d.Serve(m.Page()) + "/"
 		return demokit.Story{Stay: s.stay, Scenes: []demokit.Scene{
 			{Title: "Hooks for one agent, at both replicas: one after another", Play: s.sameAgent},
 			{Title: "Hooks for different agents: in parallel", Play: s.differentAgents},
@@ -162,7 +164,7 @@ func (d *demo) spans(ctx context.Context, of ...agent) []span {
 
 // began waits until a hook for the agent has begun at a replica, and returns when.
 func (d *demo) began(ctx context.Context, of agent, at *demokit.Process) (s span) {
-	demokit.Await(ctx, fmt.Sprintf("a hook for %s at %s", of.session, at.Name), func() bool {
+	d.Await(fmt.Sprintf("a hook for %s at %s", of.session, at.Name), func() bool {
 		for _, x := range d.spans(ctx, of) {
 			if x.Replica == at.Name && s.AgentID == 0 {
 				s = x
@@ -233,15 +235,15 @@ func (d *demo) workerSkips(ctx context.Context) {
 	x, from := d.newAgent(ctx, "smith"), d.b.Size()
 	hook := d.begin(ctx, "pre-tool-use", x, 4*time.Second)
 	d.Say("B's workers look at every agent each %s", demokit.Pretty(workerInterval))
-	d.b.Await(ctx, from, "busy_agent_skipped", "worker=context_poller", fmt.Sprintf("agent_id=%d", x.id))
+	d.b.Await(from, "busy_agent_skipped", "worker=context_poller", fmt.Sprintf("agent_id=%d", x.id))
 	d.Say("B's log: busy_agent_skipped, worker context_poller, agent %d", x.id)
 	d.Claim((<-hook).Status == http.StatusOK, "the hook is done")
 	checked := func(condition string) bool {
-		return demokit.One[bool](ctx, d.Demo, `SELECT count(*) > 0 FROM hooks.agents a JOIN spans s ON s.agent_id = a.id
+		return dbtest.Ask[bool](d.Database, `SELECT count(*) > 0 FROM hooks.agents a JOIN spans s ON s.agent_id = a.id
 			WHERE a.id = $1 AND hook = 'pre-tool-use' AND `+condition, x.id)
 	}
 	d.Claim(!checked(`context_checked_at BETWEEN began_at AND s.ended_at`), "no worker touched the agent while the hook had it")
-	demokit.Await(ctx, "the worker's next cycle", func() bool { return checked(`context_checked_at > s.ended_at`) })
+	d.Await("the worker's next cycle", func() bool { return checked(`context_checked_at > s.ended_at`) })
 	d.Claim(true, "the worker did its work when the agent was free")
 }
 
@@ -253,7 +255,7 @@ const agentLocks = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND obj
 func (d *demo) waitTimesOut(ctx context.Context) {
 	x := d.newAgent(ctx, "weaver")
 	hook := d.begin(ctx, "pre-tool-use", x, 9*time.Second)
-	pid := demokit.One[uint32](ctx, d.Demo, agentLocks+` AND granted`, agents.Agents.Number(), x.id)
+	pid := dbtest.Ask[uint32](d.Database, agentLocks+` AND granted`, agents.Agents.Number(), x.id)
 	d.Say("another one comes to B, which waits for %s", demokit.Pretty(lockTimeout))
 	y := d.send(ctx, d.b, "stop", x, 0, "")
 	p := d.refused(d.b, y)
@@ -283,29 +285,29 @@ func (d *demo) killed(ctx context.Context) {
 	hook := d.begin(ctx, "user-prompt-submit", x, time.Minute)
 	next := make(chan demokit.Answer, 1)
 	go func() { next <- d.send(ctx, d.b, "user-prompt-submit", x, 0, "by B") }()
-	demokit.Await(ctx, "the next hook to wait for the lock", func() bool {
-		return demokit.One[bool](ctx, d.Demo, `SELECT EXISTS (`+agentLocks+` AND NOT granted)`, agents.Agents.Number(), x.id)
+	d.Await("the next hook to wait for the lock", func() bool {
+		return dbtest.Ask[bool](d.Database, `SELECT EXISTS (`+agentLocks+` AND NOT granted)`, agents.Agents.Number(), x.id)
 	})
-	at := d.Now(ctx)
+	at := d.Now()
 	d.Say("another one waits at B;  kill -9 %d", d.a.PID())
-	demokit.Check(d.a.Kill())
+	d.a.Kill()
 	<-hook // the process died, and its connection with it
 	d.tookOver(ctx, x, <-next, at, lockTimeout)
-	d.a = d.Start(ctx, "A")
+	d.a = d.Start("A")
 }
 
 // stopped shows that a stopped process does not keep its lock, and that it detects the loss before it does harm.
 func (d *demo) stopped(ctx context.Context) {
 	x := d.newAgent(ctx, "baker")
 	hook := d.begin(ctx, "user-prompt-submit", x, time.Second)
-	at := d.Now(ctx)
+	at := d.Now()
 	d.Say("kill -STOP %d: its sessions have %s to give a sign of life; another hook comes to B and waits", d.a.PID(), demokit.Pretty(sessionTTL))
-	d.a.Stop()
+	d.a.Signal(syscall.SIGSTOP)
 	y := d.persist(ctx, d.b, "user-prompt-submit", x)
 	const slack = 2 * time.Second // for a slow machine
 	d.tookOver(ctx, x, y, at, sessionTTL+lockTimeout+slack)
 	d.Say("kill -CONT %d: its handler goes on where it was", d.a.PID())
-	d.a.Resume()
+	d.a.Signal(syscall.SIGCONT)
 	y = <-hook
 	d.refused(d.a, y)
 	d.Claim(y.Status == http.StatusServiceUnavailable, "A found its lock lost")
@@ -334,8 +336,8 @@ func (d *demo) persist(ctx context.Context, at *demokit.Process, hook string, x 
 
 // claimNothingWritten claims that A's hook did not write what it would have written at its end.
 func (d *demo) claimNothingWritten(ctx context.Context, x agent) {
-	said := demokit.One[string](ctx, d.Demo, `SELECT coalesce(string_agg(text, ', '), '') FROM hooks.turns JOIN hooks.commands c ON c.id = command_id WHERE agent_id = $1`, x.id)
-	ended := demokit.One[int](ctx, d.Demo, `SELECT count(ended_at) FROM spans WHERE agent_id = $1 AND replica = 'A' AND hook = 'user-prompt-submit'`, x.id)
+	said := dbtest.Ask[string](d.Database, `SELECT coalesce(string_agg(text, ', '), '') FROM hooks.turns JOIN hooks.commands c ON c.id = command_id WHERE agent_id = $1`, x.id)
+	ended := dbtest.Ask[int](d.Database, `SELECT count(ended_at) FROM spans WHERE agent_id = $1 AND replica = 'A' AND hook = 'user-prompt-submit'`, x.id)
 	d.Claim(said == "by B" && ended == 0, "B's prompt is in the database, and nothing of A's hook")
 }
 
@@ -356,7 +358,7 @@ func (d *demo) lockList(ctx context.Context) {
 	}
 	d.Claim(seen, "the list has the lock, its holder, and since when")
 	d.Say("and the page for whoever is on call: %s", d.Paint(demokit.Cyan, d.page))
-	demokit.Await(ctx, key+" on the page", func() bool {
+	d.Await(key+" on the page", func() bool {
 		y := demokit.Do(ctx, http.MethodGet, d.page, nil)
 		return strings.Contains(y.Body, key) && strings.Contains(y.Body, "agents/A")
 	})

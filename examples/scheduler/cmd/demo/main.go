@@ -19,6 +19,7 @@ import (
 
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/examples/scheduler"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -54,7 +55,7 @@ func serve(ctx context.Context, n *demokit.Node) error {
 
 func main() {
 	demokit.Main("pglatch: two nodes, one PostgreSQL, one of them schedules", serve, func(ctx context.Context, d *demokit.Demo) demokit.Story {
-		demokit.Check(d.OpenDatabase(ctx))
+		demokit.Check(d.OpenDatabase())
 		s := &demo{Demo: d}
 		return demokit.Story{Stay: s.stay, Scenes: []demokit.Scene{
 			{Title: "Two nodes start: one of them runs the schedulers", Play: s.elect},
@@ -80,10 +81,10 @@ func (d *demo) stay(ctx context.Context) {
 
 // elect shows that one of two nodes leads, and which work the other one leaves out.
 func (d *demo) elect(ctx context.Context) {
-	d.leader = d.Start(ctx, "A")
-	d.leader.Await(ctx, 0, acquired)
-	d.follower = d.Start(ctx, "B")
-	d.follower.Await(ctx, 0, skipping)
+	d.leader = d.Start("A")
+	d.leader.Await(0, acquired)
+	d.follower = d.Start("B")
+	d.follower.Await(0, skipping)
 	d.awaitRuns(ctx, d.leader)
 	d.show(d.leader, acquired, serviceStarted)
 	d.show(d.follower, skipping)
@@ -94,10 +95,10 @@ func (d *demo) elect(ctx context.Context) {
 
 // claimSteady claims what holds between faults.
 func (d *demo) claimSteady(ctx context.Context) {
-	count := func() int { return demokit.One[int](ctx, d.Demo, `SELECT count(*) FROM code.runs`) }
+	count := func() int { return dbtest.Ask[int](d.Database, `SELECT count(*) FROM code.runs`) }
 	before := count()
-	demokit.Await(ctx, "more runs", func() bool { return count() >= before+2*len(schedulers) })
-	nodes := demokit.One[string](ctx, d.Demo, `SELECT string_agg(DISTINCT split_part(node, '-', 1), ', ')
+	d.Await("more runs", func() bool { return count() >= before+2*len(schedulers) })
+	nodes := dbtest.Ask[string](d.Database, `SELECT string_agg(DISTINCT split_part(node, '-', 1), ', ')
 		FROM (SELECT node FROM code.runs ORDER BY id DESC LIMIT $1) r`, len(schedulers))
 	d.Claim(nodes == d.leader.Name, "every run of a scheduler is by %s", nodes)
 	healthy := true
@@ -123,12 +124,12 @@ func (d *demo) serveAll(ctx context.Context) {
 	d.Claim(a == queries/2 && b == queries/2, "of %d queries, to A and B in turn, A answered %d and B %d", queries, a, b)
 	d.Say("%d jobs of %s for whoever claims them", repos, demokit.Pretty(work))
 	d.queue(ctx, "repo-", repos, work)
-	demokit.Await(ctx, "the jobs", func() bool {
-		return demokit.One[int](ctx, d.Demo, `SELECT count(*) FROM code.jobs WHERE state = 'done'`) >= repos
+	d.Await("the jobs", func() bool {
+		return dbtest.Ask[int](d.Database, `SELECT count(*) FROM code.jobs WHERE state = 'done'`) >= repos
 	})
 	a, b = d.byNode(ctx, `SELECT count(*) FROM code.jobs WHERE state = 'done' AND node LIKE $1`)
 	d.Claim(a > 0 && b > 0 && a+b == repos, "of %d jobs A did %d and B %d, none of them twice", repos, a, b)
-	demokit.Await(ctx, "heartbeats", func() bool {
+	d.Await("heartbeats", func() bool {
 		a, b := d.byNode(ctx, `SELECT count(*) FROM code.heartbeats WHERE at > now() - interval '1 s' AND node LIKE $1`)
 		return a == 1 && b == 1
 	})
@@ -139,42 +140,42 @@ func (d *demo) serveAll(ctx context.Context) {
 func (d *demo) killed(ctx context.Context) {
 	const large = 3 * time.Second
 	d.queue(ctx, "large-", 2, large)
-	demokit.Await(ctx, "a job at each node", func() bool {
-		return demokit.One[bool](ctx, d.Demo, `SELECT count(DISTINCT node) = 2 FROM code.jobs WHERE state = 'running'`)
+	d.Await("a job at each node", func() bool {
+		return dbtest.Ask[bool](d.Database, `SELECT count(DISTINCT node) = 2 FROM code.jobs WHERE state = 'running'`)
 	})
 	d.Say("each node has a job that takes %s", demokit.Pretty(large))
 	dead, heir := d.leader, d.follower
 	size, at := heir.Size(), time.Now()
-	demokit.Check(dead.Kill())
+	dead.Kill()
 	d.Say("kill -9 %d", dead.PID())
-	took := heir.Await(ctx, size, acquired).Time().Sub(at)
+	took := heir.Await(size, acquired).Time().Sub(at)
 	d.awaitRuns(ctx, heir)
 	d.Say("%s leads %s after the kill, and all %d schedulers have run there after %s", heir.Name, demokit.Pretty(took), len(schedulers), demokit.Pretty(time.Since(at)))
 	d.show(heir, acquired, serviceStarted)
 	d.Claim(took > 0 && took < driver.DefaultLeaseDuration/2, "the follower took over at once: no lease of %s had to pass", demokit.Pretty(driver.DefaultLeaseDuration))
 	d.claimTerms(ctx)
-	demokit.Await(ctx, "the jobs", func() bool {
-		return demokit.One[int](ctx, d.Demo, `SELECT count(*) FROM code.jobs JOIN code.repos r ON r.id = repo_id
+	d.Await("the jobs", func() bool {
+		return dbtest.Ask[int](d.Database, `SELECT count(*) FROM code.jobs JOIN code.repos r ON r.id = repo_id
 			WHERE r.name LIKE 'large-%' AND state = 'done' AND node LIKE $1`, heir.Name+"-%") == 2
 	})
-	heir.Await(ctx, size, requeued)
+	heir.Await(size, requeued)
 	d.Claim(true, "the job of %s was queued again when its heartbeat failed to come: %s did both", dead.Name, heir.Name)
 	d.leader = heir
 }
 
 // claimTerms claims what the guard of each run ensures: no run of an old term comes after one of a new term.
 func (d *demo) claimTerms(ctx context.Context) {
-	late := demokit.One[int](ctx, d.Demo, `SELECT count(*) FILTER (WHERE term < last)
+	late := dbtest.Ask[int](d.Database, `SELECT count(*) FILTER (WHERE term < last)
 		FROM (SELECT term, lag(term) OVER (ORDER BY id) AS last FROM code.runs) r`)
-	terms := demokit.One[int](ctx, d.Demo, `SELECT count(DISTINCT term) FROM code.runs`)
+	terms := dbtest.Ask[int](d.Database, `SELECT count(DISTINCT term) FROM code.runs`)
 	d.Claim(late == 0, "%d terms so far, and no run of an old one came after a run of a new one", terms)
 }
 
 // restarted shows that a restarted node does not disturb the leader.
 func (d *demo) restarted(ctx context.Context) {
 	size := d.leader.Size()
-	d.follower = d.Start(ctx, "A")
-	d.follower.Await(ctx, 0, skipping)
+	d.follower = d.Start("A")
+	d.follower.Await(0, skipping)
 	d.show(d.follower, skipping)
 	d.claimSteady(ctx)
 	d.Claim(len(d.follower.Entries(0, built)) == 0 && len(d.leader.Entries(size, "state_change")) == 0,
@@ -186,39 +187,39 @@ func (d *demo) terminated(ctx context.Context) {
 	old, heir := d.leader, d.follower
 	size, at := heir.Size(), time.Now()
 	d.Say("kill -TERM %d", old.PID())
-	demokit.Check(old.Terminate())
+	old.Terminate()
 	ended := time.Since(at)
-	leads := heir.Await(ctx, size, acquired).Time()
+	leads := heir.Await(size, acquired).Time()
 	d.awaitRuns(ctx, heir)
 	d.show(old, serviceStopped)
 	d.show(heir, acquired, serviceStarted)
 	stops := old.Values(serviceStopped, "service")
 	slices.Reverse(stops)
 	d.Claim(slices.Equal(stops, schedulers), "the schedulers stopped in reverse order")
-	last := old.Await(ctx, 0, serviceStopped, "service="+schedulers[0]).Time()
+	last := old.Await(0, serviceStopped, "service="+schedulers[0]).Time()
 	d.Say("%s leads %s after SIGTERM, %s after the last scheduler of %s had stopped; its process ended after %s",
 		heir.Name, demokit.Pretty(leads.Sub(at)), demokit.Pretty(leads.Sub(last)), old.Name, demokit.Pretty(ended))
 	d.Claim(leads.After(last), "leadership went when they had stopped, not before")
 	d.Claim(true, "the process ended in good order, with exit code 0")
-	d.leader, d.follower = heir, d.Start(ctx, old.Name)
+	d.leader, d.follower = heir, d.Start(old.Name)
 	d.claimTerms(ctx)
 }
 
 // queue creates repositories and a job for each.
 func (d *demo) queue(ctx context.Context, name string, count int, work time.Duration) {
-	d.Exec(ctx, `WITH r AS (INSERT INTO code.repos (name) SELECT $1 || n FROM generate_series(1, $2) n RETURNING id)
+	d.Exec(`WITH r AS (INSERT INTO code.repos (name) SELECT $1 || n FROM generate_series(1, $2) n RETURNING id)
 		INSERT INTO code.jobs (repo_id, work) SELECT id, $3 FROM r`, name, count, work)
 }
 
 // byNode runs a query that returns a number, once for A and once for B.
 func (d *demo) byNode(ctx context.Context, sql string) (a, b int) {
-	return demokit.One[int](ctx, d.Demo, sql, "A-%"), demokit.One[int](ctx, d.Demo, sql, "B-%")
+	return dbtest.Ask[int](d.Database, sql, "A-%"), dbtest.Ask[int](d.Database, sql, "B-%")
 }
 
 // awaitRuns waits until all schedulers have run on a node in the newest term.
 func (d *demo) awaitRuns(ctx context.Context, n *demokit.Process) {
-	demokit.Await(ctx, "the schedulers of "+n.Name, func() bool {
-		return demokit.One[int](ctx, d.Demo, `SELECT count(DISTINCT scheduler) FROM code.runs
+	d.Await("the schedulers of "+n.Name, func() bool {
+		return dbtest.Ask[int](d.Database, `SELECT count(DISTINCT scheduler) FROM code.runs
 			WHERE term = (SELECT max(term) FROM code.runs) AND node LIKE $1`, n.Name+"-%") == len(schedulers) &&
 			len(n.Entries(0, serviceStarted)) >= len(schedulers)
 	})
