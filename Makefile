@@ -16,9 +16,10 @@ NESTED := leader/kubernetes adapters/clientgolock lease/etcd cmd/pglatch-kuberne
 	integration/thirdparty/interop adapters/gooselock adapters/migratelock adapters/gocronlock adapters/cronlock observe/prometheus observe/otel \
 	tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1 examples/thirdparty/kubernetes \
 	integration/thirdparty/libraries
-# Directories that are tested without the race detector: their dependencies are large, and these directories share them. make test also
-# runs internal/locktable with them: its explorations have one goroutine.
+# Directories that are tested without the race detector: their dependencies are large, and these directories share them.
 NESTED_PLAIN := integration/thirdparty/bench examples/thirdparty/cluster integration/thirdparty/prometheus
+# Packages whose explorations have one goroutine. Their tests are not in a run with the race detector.
+PURE := internal/locktable leader/shards/internal/plan
 # Each nested module once.
 LINTED := $(filter-out integration/% examples/%,$(NESTED)) integration/thirdparty examples/thirdparty
 # The packages with the slowest tests start first. go test ignores that they are listed twice.
@@ -66,7 +67,7 @@ test: ## run all tests on a real PostgreSQL, with the race detector; after a fai
 	$(TRY) \
 	try $(WITHPG) $(GOTEST) $(RACE) -shuffle=on $(AT_ONCE) -timeout 20m $(SLOW) ./...; \
 	try $(WITHPG) sh -c 'printf "%s\n" $(NESTED) | xargs -P 3 -I {} $(GOTEST) -C {} $(RACE) -shuffle=on -timeout 15m ./...'; \
-	try $(WITHPG) sh -c 'printf "%s\n" $(if $(RACE),internal/locktable) $(NESTED_PLAIN) | xargs -P 3 -I {} $(GOTEST) -C {} -shuffle=on -timeout 15m ./...' \
+	try $(WITHPG) sh -c 'printf "%s\n" $(if $(RACE),$(PURE)) $(NESTED_PLAIN) | xargs -P 3 -I {} $(GOTEST) -C {} -shuffle=on -timeout 15m ./...' \
 	$(TRY_END)
 
 .PHONY: test-short
