@@ -37,6 +37,9 @@ const askAfter = time.Second
 
 func (c Config) times() renew.Times { return session.Times(c.T, c.LossDrain) }
 
+// margin is how much earlier a holder's deadline is than the server's earliest timeout.
+func (c Config) margin() time.Duration { return c.T - c.times().Trust() }
+
 func (c Config) poolConfig(cc *pgx.ConnConfig) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig("host=localhost") // pgxpool requires a string; every setting is replaced
 	if err != nil {

@@ -83,8 +83,7 @@ func (s *Session) listen(ctx context.Context, quiet bool) error {
 
 // lease is the time until the server may end the session.
 func (s *Session) lease() time.Duration {
-	c := s.from.config
-	return time.Duration(s.deadline.Load()) + c.T - c.times().Trust() - boottime.Now()
+	return time.Duration(s.deadline.Load()) + s.from.config.margin() - boottime.Now()
 }
 
 // Ping proves that the session lives, or ends it: it waits for an answer until the deadline. It
