@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/leased"
@@ -325,3 +326,5 @@ func TestMissedAsksTheScheduleInOneLocation(t *testing.T) {
 		assert.Empty(t, missed)
 	}
 }
+
+func TestMain(m *testing.M) { leak.Main(m) }

@@ -223,3 +223,11 @@ func TestALockAroundTheJobRunsATickMoreThanOnce(t *testing.T) {
 	t.Logf("%d runs of %d ticks", r.total, len(r.runs))
 	assert.Greater(t, r.total, len(r.runs))
 }
+
+func TestMain(m *testing.M) {
+	if os.Getenv(nodeVariable) != "" {
+		runNode()
+		return
+	}
+	pgtest.Main(m)
+}

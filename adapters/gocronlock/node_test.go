@@ -19,6 +19,7 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/gocronlock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/once"
@@ -172,4 +173,12 @@ func (n node) minute() bool {
 	n.Tell("minute")
 	line, ok := n.Stdout.Line(nil)
 	return ok && line == "fired"
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(nodeVariable) != "" {
+		runNode()
+		return
+	}
+	pgtest.Main(m)
 }

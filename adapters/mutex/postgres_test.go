@@ -42,3 +42,5 @@ func TestAMutexWhoseSessionIsTerminatedIsLostAndFreeForOthers(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, ok)
 }
+
+func TestMain(m *testing.M) { pgtest.Main(m) }

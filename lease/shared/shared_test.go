@@ -3,6 +3,7 @@ package shared_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"iter"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/judge"
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/internal/test/sharetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -140,4 +142,79 @@ func TestRequestsThatCannotBeAreRefused(t *testing.T) {
 		_, err := shared.New(c)
 		require.ErrorIs(t, err, lease.ErrInvalid)
 	}
+}
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+func TestNamesOfOtherLocksHideNobodyFromAWriter(t *testing.T) {
+	t.Parallel()
+	for _, between := range []string{
+		"job::slot::-%d",           // before all slots of the lock
+		"job::slot::000::slot::%d", // after the ninth
+		"job::slot::0001/%d",       // after the first
+	} {
+		store := leasetest.NewStore()
+		l := locker(t, store)
+		for range 12 {
+			_, err := l.Acquire(t.Context(), ask("reader", 0), 0)
+			require.NoError(t, err)
+		}
+		holders, err := l.Holders(t.Context(), "job")
+		require.NoError(t, err)
+		require.Len(t, holders, 12)
+		for i := range 11 {
+			require.NoError(t, store.Release(t.Context(), holders[i].Claim))
+		}
+		for i := range 3 * shared.MaxSlots {
+			_, err := store.Acquire(t.Context(), lease.AcquireRequest{Name: fmt.Sprintf(between, i), Holder: "other", TTL: lease.MaxTTL})
+			require.NoError(t, err)
+		}
+		w := ask("writer", 0)
+		w.Exclusive = true
+		_, err = l.Acquire(t.Context(), w, 0)
+		require.ErrorIs(t, err, lease.ErrHeld, between)
+		holders, err = l.Holders(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Len(t, holders, 1)
+	}
+}
+
+func TestASlotCostsAsMuchHoweverManyTheHolderHas(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	asked := 0
+	l := locker(t, hooked{Store: store, beforeAcquire: func(lease.AcquireRequest) { asked++ }})
+	const slots = 30
+	request := func(i int) (r lease.AcquireRequest) {
+		r = ask("pool", 0).AcquireRequest
+		r.IdempotencyKey = fmt.Sprint("k", i)
+		r.Metadata = map[string]string{"a": "b"}
+		return r
+	}
+	for i := range slots {
+		asked = 0
+		r := ask("pool", slots)
+		r.AcquireRequest = request(i)
+		s, err := l.Acquire(t.Context(), r, 0)
+		require.NoError(t, err)
+		assert.Equal(t, i+1, s.Slot)
+		assert.Equal(t, 2, asked, "of the gate and of the slot")
+		assert.Equal(t, r.Metadata, s.Metadata, "what the request said, and nothing else")
+		if i%2 == 0 { // who changes metadata takes away what tells whose slot it is
+			continue
+		}
+		again, err := l.Acquire(t.Context(), r, 0)
+		require.NoError(t, err)
+		assert.Equal(t, s.Claim, again.Claim)
+		assert.Equal(t, s.Metadata, again.Metadata)
+	}
+	r := ask("pool", slots)
+	r.AcquireRequest = request(slots - 1)
+	first, err := l.Acquire(t.Context(), r, 0)
+	require.NoError(t, err)
+	_, err = store.Renew(t.Context(), lease.RenewRequest{Claim: first.Claim, TTL: time.Hour, Metadata: map[string]string{}})
+	require.NoError(t, err)
+	again, err := l.Acquire(t.Context(), r, 0)
+	require.NoError(t, err)
+	assert.Equal(t, first.Claim, again.Claim)
 }

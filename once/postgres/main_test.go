@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/once"
+	"github.com/pglatch/pglatch/once/oncetest"
 	"github.com/pglatch/pglatch/once/postgres"
 )
 
@@ -54,3 +57,38 @@ func one[T any](tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) (v T
 
 // thisMinute is a tick.
 func thisMinute() time.Time { return once.Normal(time.Now().Truncate(time.Minute)) }
+
+// conforms runs the suite in one database, in which each store has a table.
+func conforms(t *testing.T, parameters string) {
+	t.Helper()
+	pool := newPool(t, pgtest.DSN(t)+"&pool_max_conns=10&"+parameters)
+	var tables atomic.Int32
+	oncetest.Run(t, oncetest.Harness{New: func(t *testing.T) once.Store {
+		t.Helper()
+		s, err := postgres.New(postgres.Config{Pool: pool, Table: fmt.Sprintf("ticks%d", tables.Add(1)), CreateTable: true})
+		require.NoError(t, err)
+		require.NoError(t, s.Migrate(t.Context()))
+		return s
+	}})
+}
+
+func TestPostgresConformsToTheContract(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"exec", "simple_protocol", "cache_statement"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			if mode != "exec" {
+				pgtest.Long(t)
+			}
+			conforms(t, "default_query_exec_mode="+mode)
+		})
+	}
+}
+
+// A role or a database may have another isolation level by default, and a session the strangest settings.
+func TestPostgresConformsWhateverTheDefaultsAre(t *testing.T) {
+	t.Parallel()
+	pgtest.Long(t)
+	conforms(t, "default_query_exec_mode=exec&options=-c%20default_transaction_isolation%3Dserializable%20-c%20synchronous_commit%3Doff"+
+		"%20-c%20timezone%3DAsia/Kathmandu%20-c%20datestyle%3DSQL,DMY%20-c%20intervalstyle%3Dsql_standard")
+}
