@@ -78,7 +78,7 @@ func TestServeLocksKnowsItsClientsByTheirCertificates(t *testing.T) {
 		require.NoError(t, os.WriteFile(authorities, content, 0o600))
 	}
 	trust(ours.file)
-	writeCertificate(t, certificate, key)
+	clitest.WriteCertificate(t, certificate, key)
 	require.NoError(t, os.WriteFile(tokens, []byte("cert-cn:ops\ncert-san:worker.example right=hold prefix=jobs/ # of jobs\ncert-cn:reader right=read\n"), 0o600))
 	p := clitest.Start(t, nil, "serve", "locks", "--listen", "127.0.0.1:0", "--store", "sqlite:"+filepath.Join(dir, "l.db"),
 		"--auth-token-file", tokens, "--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authorities)
@@ -118,7 +118,7 @@ func TestServeLocksKnowsItsClientsByTheirCertificates(t *testing.T) {
 	require.Zero(t, code, stderr)
 
 	trust(others.file)
-	writeCertificate(t, certificate, key) // another: the one before would not be trusted
+	clitest.WriteCertificate(t, certificate, key) // another: the one before would not be trusted
 	p.Signal(syscall.SIGHUP)
 	p.Saying(&p.Stderr, `msg="read again" what=authorities`)
 	code, stderr = ask(ops, "list")

@@ -19,6 +19,7 @@ import (
 //	database                     makes a database, and sets DATABASE_URL, DATABASE (its name), and MISSING (a URL without database)
 //	server [SETTING=VALUE ...]   starts a PostgreSQL server, and sets these variables
 //	lockserver [TOKEN]           starts a lock server in this process, and sets PGLATCH_LOCK_SERVER
+//	certificate FILE KEY         makes a certificate for 127.0.0.1
 //	reserve                      sets ADDRESS, where programs can listen, one after the other
 //	sql SESSION STATEMENT        executes a statement; the session's application_name is SESSION, its pid $SESSION
 //	waits SESSION STATEMENT      is sql for a statement that waits for a lock until the script ends
@@ -56,7 +57,7 @@ func Scripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"database": command(0, 0, (*script).database), "server": command(0, 9, (*script).server), "lockserver": command(0, 1, (*script).lockServer),
-			"reserve": command(0, 0, (*script).reserve), "sql": command(2, 2, (*script).sql), "waits": command(2, 2, (*script).waits), "held": command(1, 1, (*script).held),
+			"certificate": command(2, 2, (*script).certificate), "reserve": command(0, 0, (*script).reserve), "sql": command(2, 2, (*script).sql), "waits": command(2, 2, (*script).waits), "held": command(1, 1, (*script).held),
 			"queued": command(0, 0, (*script).queued), "depose": command(0, 0, (*script).depose),
 			"pglatch": command(0, 99, (*script).pglatch), "exits": command(2, 99, (*script).exits), "misuse": command(1, 99, (*script).misuse),
 			"until": command(2, 99, (*script).until), "start": command(2, 99, (*script).start), "says": command(2, 2, (*script).says),

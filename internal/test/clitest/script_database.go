@@ -46,6 +46,10 @@ func (s *script) lockServer(tokens []string) {
 // reserve sets ADDRESS, where programs of the script can listen, one after the other.
 func (s *script) reserve([]string) { s.Setenv("ADDRESS", Reserve(s.t)) }
 
+func (s *script) certificate(args []string) {
+	WriteCertificate(s.t, s.MkAbs(args[0]), s.MkAbs(args[1]))
+}
+
 // session returns the session of a name.
 func (s *script) session(name string) *pgx.Conn {
 	conn := s.sessions[name]

@@ -1,6 +1,7 @@
 package servecmd_test
 
 import (
+	"database/sql"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -12,6 +13,38 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
 )
+
+// page gets a page of a lock server.
+func page(t *testing.T, address, path string) (status int, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	raw, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response.StatusCode, string(raw)
+}
+
+func TestTheProbesOfServeLocksTellOfAStoreThatHasStopped(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "locks.db")
+	_, address := clitest.Serve(t, nil, "--store", "sqlite:"+file)
+	probes := func(want int) {
+		for _, probe := range []string{"/healthz", "/readyz"} {
+			status, body := page(t, address, probe)
+			assert.Equal(t, want, status, "%s: %s", probe, body)
+		}
+	}
+	probes(http.StatusNoContent)
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(20000)") // the server may just write
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "DROP TABLE state")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	probes(http.StatusServiceUnavailable)
+}
 
 func TestServeLocksKeepsToTheLimitsThatItIsGiven(t *testing.T) {
 	t.Parallel()
