@@ -8,3 +8,5 @@ import (
 )
 
 func TestMain(m *testing.M) { clitest.Main(m, func() int { return cli.Main(cli.Options{}) }) }
+
+func TestScript(t *testing.T) { clitest.Scripts(t) }

@@ -76,12 +76,12 @@ func TestTheCommandIsGoneBeforeALeaseThatCannotBeKeptExpires(t *testing.T) {
 			t.Parallel()
 			store := leasetest.NewStore()
 			server, env := clitest.LockServer(t, store)
-			args := append(strings.Fields("lease run job "+times), "-c", "trap '' TERM; "+clitest.Family+"; wait; wait") // KILL ends it only
+			args := append(strings.Fields("lease run job "+times), "-c", "trap '' TERM; sleep 300 & echo shell=$$; echo child=$!; wait; wait; wait") // KILL ends it only
 			p := clitest.Start(t, env, args...)
-			group := p.Pids(1)
+			shell, child := p.Number("shell"), p.Number("child")
 			server.CloseClientConnections()
 			server.Close()
-			clitest.RequireDead(t, group...)
+			clitest.RequireDead(t, shell, child)
 			record, err := store.Get(t.Context(), "job")
 			require.NoError(t, err)
 			assert.Equal(t, lease.Held, record.State, "for another %v", record.Remaining)

@@ -3,8 +3,6 @@ package lockcmd_test
 import (
 	"fmt"
 	"regexp"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -15,7 +13,6 @@ import (
 	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
-	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/introspect"
 )
 
@@ -67,28 +64,6 @@ func TestDumpHasTheHolderLogItsStack(t *testing.T) {
 	assert.Contains(t, log.String(), "TestDumpHasTheHolderLogItsStack")
 }
 
-func TestAnAskedCommandGetsTERMIfItIsToBeSo(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	start := func(key, onAsk string) *clitest.Program {
-		p := clitest.Start(t, clitest.At(dsn), "run", "--on-ask", onAsk, key, "-c", "trap 'echo asked; exit 7' TERM; echo runs; while :; do sleep 0.05; done")
-		p.Saying(&p.Stdout, "runs")
-		until(t, dsn, `(?m)^`+key+` +exclusive +\S+@\S+:\d+ `, "ls")
-		return p
-	}
-	heeds, ignores := start("2:1", "term"), start("2:2", "ignore")
-	_, stderr, asked := untilGood(t, dsn, func(_, _ string, code int) bool { return code != program.ExitUnavailable }, "ask", "2:1")
-	require.Contains(t, []int{0, program.ExitFree}, asked, "it accepts, or has ended since an earlier request: %s", stderr)
-	assert.Equal(t, 7, heeds.Wait())
-	assert.Contains(t, heeds.Stdout.String(), "asked")
-	stdout, _ := untilCode(t, dsn, program.ExitRefused, "ask", "2:2")
-	assert.Contains(t, stdout, "it was started without --on-ask=term; to end its command, send TERM to process ")
-	stdout, _ = untilCode(t, dsn, program.ExitRefused, "dump", "2:2")
-	assert.NotContains(t, stdout, "Config.Answer")
-	ignores.Signal(syscall.SIGTERM) // it still gets the signals of pglatch
-	assert.Equal(t, 7, ignores.Wait())
-}
-
 func TestTerminateSaysWhatWillBeLost(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -135,46 +110,4 @@ func TestTerminateSaysWhatWillBeLost(t *testing.T) {
 	_, stderr, code := clitest.Run(t, clitest.At(dsn), "terminate", "--yes", pid)
 	assert.Equal(t, program.ExitFree, code)
 	assert.Contains(t, stderr, "there is no session "+pid)
-}
-
-func TestTerminateLeavesStrangersAlone(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	stranger, holder := clitest.Connect(t, dsn, "psql"), clitest.Connect(t, dsn, "psql")
-	pid := fmt.Sprint(stranger.PgConn().PID())
-	_, stderr, code := clitest.Run(t, clitest.At(dsn), "terminate", "--yes", pid)
-	assert.Equal(t, program.ExitUsage, code)
-	assert.Contains(t, stderr, "give --force")
-	clitest.Execute(t, stranger, "SELECT 1") // it lives
-
-	clitest.Execute(t, holder, "SELECT pg_advisory_lock(2, 3)")
-	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "terminate", "--yes", "--json", fmt.Sprint(holder.PgConn().PID()))
-	require.Zero(t, code, stderr)
-	assert.Contains(t, stderr, "holds 2:3 (lock)")
-	d := clitest.Decode[struct {
-		Terminated bool
-		Loses      []struct{ Key string }
-	}](t, stdout)
-	assert.True(t, d.Terminated)
-	assert.Equal(t, "2:3", d.Loses[0].Key)
-
-	stdout, stderr, code = clitest.Run(t, clitest.At(dsn), "terminate", "--yes", "--force", pid)
-	assert.Zero(t, code, stderr)
-	assert.Equal(t, "backend "+pid+" has ended\n", stdout)
-	for _, bad := range []string{"0", "x", "-1"} {
-		_, _, code = clitest.Run(t, clitest.At(dsn), strings.Fields("terminate --yes -- "+bad)...)
-		assert.Equal(t, program.ExitUsage, code)
-	}
-}
-
-func TestAPreparedTransactionCannotBeAsked(t *testing.T) {
-	t.Parallel()
-	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_prepared_transactions": "2"}})
-	dsn := server.DSN("postgres")
-	clitest.Execute(t, clitest.Connect(t, dsn, "psql"), "BEGIN; SELECT pg_advisory_xact_lock(2, 3); PREPARE TRANSACTION 'left'")
-	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "ask", "2:3")
-	assert.Equal(t, program.ExitUnavailable, code)
-	assert.Equal(t, "2:3: a prepared transaction holds it, which has no process to ask\n", stdout)
-	assert.Contains(t, stderr, "ROLLBACK PREPARED")
-	assert.NotContains(t, stderr, "terminate", "it has no session")
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
+const names = "PGLATCH_NAMESPACES=agent=1,order=2"
+
 func TestTheListsShowOneHolderAndTwoWaitersOfThreeLockers(t *testing.T) {
 	t.Parallel()
 	lockmode.Run(t, func(t *testing.T) {

@@ -64,12 +64,6 @@ func Holders(t *testing.T, conn *pgx.Conn) []int {
 	return pids
 }
 
-// RequireFree waits until no lock is held. A killed session takes a moment to end.
-func RequireFree(t *testing.T, conn *pgx.Conn) {
-	t.Helper()
-	Eventually(t, func() bool { return len(Holders(t, conn)) == 0 }, func() string { return "something stays locked" })
-}
-
 // RequireWaiting waits until a session is in the queue for a lock.
 func RequireWaiting(t *testing.T, conn *pgx.Conn) {
 	t.Helper()

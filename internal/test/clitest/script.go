@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
 // Scripts runs each script in testdata/script as a subtest. A script is a list of commands, and their files: see
@@ -18,6 +20,8 @@ import (
 //
 //	database                     makes a database, and sets DATABASE_URL, DATABASE (its name), and MISSING (a URL without database)
 //	server [SETTING=VALUE ...]   starts a PostgreSQL server, and sets these variables
+//	standby                      starts a standby of the server, and sets these variables, and PRIMARY to the server's URL
+//	shutdown, startup            stop and start the server
 //	lockserver [TOKEN]           starts a lock server in this process, and sets PGLATCH_LOCK_SERVER
 //	certificate FILE KEY         makes a certificate for 127.0.0.1
 //	reserve                      sets ADDRESS, where programs can listen, one after the other
@@ -57,6 +61,7 @@ func Scripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"database": command(0, 0, (*script).database), "server": command(0, 9, (*script).server), "lockserver": command(0, 1, (*script).lockServer),
+			"standby": command(0, 0, (*script).standby), "shutdown": command(0, 0, (*script).shutdown), "startup": command(0, 0, (*script).startup),
 			"certificate": command(2, 2, (*script).certificate), "reserve": command(0, 0, (*script).reserve), "sql": command(2, 2, (*script).sql), "waits": command(2, 2, (*script).waits), "held": command(1, 1, (*script).held),
 			"queued": command(0, 0, (*script).queued), "depose": command(0, 0, (*script).depose),
 			"pglatch": command(0, 99, (*script).pglatch), "exits": command(2, 99, (*script).exits), "misuse": command(1, 99, (*script).misuse),
@@ -85,6 +90,7 @@ type script struct {
 	variables []string // the names of those that programs get
 	programs  map[string]*Program
 	sessions  map[string]*pgx.Conn
+	postgres  *pgserver.Server // that server started
 }
 
 var (
@@ -94,7 +100,7 @@ var (
 
 func newScript(t *testing.T, env *testscript.Env, text string) {
 	t.Helper()
-	HeedInterrupts(t)
+	heedInterrupts(t)
 	s := &script{t: t, programs: make(map[string]*Program), sessions: make(map[string]*pgx.Conn)}
 	env.Values[scriptKey{}] = s
 	env.Setenv("PATH", filepath.Dir(Binary)+string(os.PathListSeparator)+env.Getenv("PATH"))

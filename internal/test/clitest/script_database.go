@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -21,7 +22,24 @@ func (s *script) server(settings []string) {
 		name, value, _ := strings.Cut(setting, "=")
 		o.Settings[name] = value
 	}
-	s.use(pgtest.StartServer(s.t, o).DSN(""))
+	s.postgres = pgtest.StartServer(s.t, o)
+	s.use(s.postgres.DSN(""))
+}
+
+// standby makes a standby of the script's server, and uses it.
+func (s *script) standby([]string) {
+	standby, err := s.postgres.Standby(s.t.Context())
+	s.Check(err)
+	s.t.Cleanup(func() { assert.NoError(s.t, standby.Close()) })
+	s.Setenv("PRIMARY", s.postgres.DSN(""))
+	s.use(standby.DSN(""))
+}
+
+func (s *script) shutdown([]string) { s.Check(s.postgres.Stop(s.t.Context(), pgserver.Fast)) }
+
+func (s *script) startup([]string) {
+	clear(s.sessions)
+	s.Check(s.postgres.Start(s.t.Context()))
 }
 
 // use makes a database the script's, with new sessions.

@@ -134,27 +134,6 @@ func TestASemaphoreWhoseSlotsAreTakenIsNotFree(t *testing.T) {
 	}
 }
 
-func TestAHolderThatWasStoppedIsSilent(t *testing.T) {
-	pgtest.Long(t)
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	child := clitest.Start(t, clitest.At(dsn), "run", "--session-ttl", "1h", "--application-name", "stuck", "2:7", "-c", "echo runs; exec sleep 600")
-	child.Saying(&child.Stdout, "runs")
-	until(t, dsn, `(?m)^2:7 +exclusive +(pglatch|lockcmd.test)@\S+:`, "ls")
-	child.Signal(syscall.SIGSTOP)
-	text := until(t, dsn, `(?m)^2:7 +exclusive +stuck \(silent\)`, "ls")
-	assert.Contains(t, text, "silent: stuck, which listens on backend ")
-	until(t, dsn, "silent: its process does not answer", "status", "2:7")
-	text = until(t, dsn, `(?m)^warning holder-silent: stuck holds 1 key and has not answered for `, "ls", "--verdicts")
-	assert.Contains(t, text, "docs/incidents.md#holder-silent")
-	stdout, _, _ := clitest.Run(t, clitest.At(dsn), "ls", "--verdicts", "-o", "json")
-	verdicts := clitest.Decode[struct{ Verdicts []monitor.Verdict }](t, stdout).Verdicts
-	require.NotEmpty(t, verdicts)
-	assert.Equal(t, "holder-silent", verdicts[0].Name)
-	child.Signal(syscall.SIGCONT)
-	until(t, dsn, `(?m)^2:7 +exclusive +(pglatch|lockcmd.test)@\S+:`, "ls")
-}
-
 func TestHiddenEntitiesAreShownAsHidden(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -198,4 +177,56 @@ func TestTreeNamesADeadlockAcrossProcesses(t *testing.T) {
 	}, func() string { return stdout })
 	require.Len(t, d.Deadlocks, 1)
 	assert.Len(t, d.Deadlocks[0].Evidence, 2)
+}
+
+func TestAPlainNameIsOneLockInEveryCommandAndInGo(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "run", "nightly-report", "-c", "echo $PGLATCH_KEY")
+	assert.Zero(t, code, stderr)
+	assert.Equal(t, "name/nightly-report\n", stdout)
+
+	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn})
+	require.NoError(t, err)
+	defer locker.Close()
+	key, err := namespace.Must(32767, "name").Text("nightly-report")
+	require.NoError(t, err)
+	require.NoError(t, locker.Do(t.Context(), key, func(context.Context) error {
+		for args, want := range map[string]int{
+			"run -n nightly-report -- true":                          75,
+			"run -n --namespace agent=1 name/nightly-report -- true": 75,
+			"run -n nightly -- true":                                 0,
+			"status nightly-report":                                  0,
+			"status nightly":                                         3,
+		} {
+			_, stderr, code := clitest.Run(t, clitest.At(dsn), strings.Fields(args)...)
+			assert.Equal(t, want, code, "%s: %s", args, stderr)
+		}
+		stdout, _, _ := clitest.Run(t, clitest.At(dsn), "ls", "name/")
+		assert.Contains(t, stdout, "name") // the namespace; the entity if the process answers in time
+		return nil
+	}))
+}
+
+func TestACommandAndAProgramOnOneEntityExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	agents := namespace.Must(1, "agent")
+	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn})
+	require.NoError(t, err)
+	t.Cleanup(locker.Close)
+	none := func(context.Context) error { return nil }
+
+	p := clitest.Start(t, clitest.At(dsn), "run", "--namespace", "agent=1", "agent/42", "-c", `echo pid=$$; exec sleep 1000`)
+	p.Number("pid")
+	ran, err := locker.DoOrSkip(t.Context(), agents.ID(42), none)
+	require.NoError(t, err)
+	assert.False(t, ran)
+	p.Signal(syscall.SIGTERM)
+	assert.Equal(t, 143, p.Wait())
+	require.NoError(t, locker.Do(t.Context(), agents.ID(42), func(context.Context) error {
+		_, stderr, code := clitest.Run(t, clitest.At(dsn), "run", "-n", "--namespace", "agent=1", "agent/42", "--", "true")
+		assert.Equal(t, 75, code, stderr)
+		return nil
+	}))
 }
