@@ -63,6 +63,15 @@ func (f *Flags) Command(cmd *cobra.Command, app *program.App, args []string) ([]
 	return args, c, nil
 }
 
+// RequireCommand is Command for those that cannot do without one.
+func (f *Flags) RequireCommand(cmd *cobra.Command, app *program.App, args []string) ([]string, supervise.Command, error) {
+	args, c, err := f.Command(cmd, app, args)
+	if err == nil && len(c.Args) == 0 {
+		err = program.UsageError("give the command to run after --, or with -c")
+	}
+	return args, c, err
+}
+
 // Env returns this process's environment plus variables. It removes the variables of an outer
 // pglatch, which belong to another lock.
 func Env(variables ...string) []string {

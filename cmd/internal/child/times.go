@@ -30,6 +30,8 @@ func DefaultKillAfter(lease time.Duration) time.Duration {
 	return min(supervise.DefaultKillAfter, lease/killShare)
 }
 
-// ShortestSignals is the least time for sending signals and for their effect. A short lease needs
-// it, too.
-const ShortestSignals = 20 * time.Millisecond
+// shortestSignals is the least time for sending signals and for their effect. A short lease needs it, too.
+const shortestSignals = 20 * time.Millisecond
+
+// SignalTime returns the time for sending signals and for their effect, for a lock that is free after lease.
+func SignalTime(lease time.Duration) time.Duration { return max(lease/SignalShare, shortestSignals) }

@@ -55,7 +55,7 @@ renew", or "lease run" does everything.`,
 				return err
 			}
 			defer client.Close()
-			held, err := lockserver.Wait{Bounded: true, Wait: wait}.Acquire(cmd.Context(), app, client, request, share)
+			held, err := lockserver.Acquire(cmd.Context(), app, client, program.Waiting{Bounded: true, Wait: wait}, request, share)
 			switch {
 			case err != nil:
 				return lockserver.Error(cmd.Context(), err)

@@ -49,9 +49,7 @@ type runCommand struct {
 	lockserver.ClientFlags
 	terms
 	child.Flags
-	nonblock     bool
-	wait         time.Duration
-	conflictCode int
+	program.Waiting
 }
 
 func newRun(app *program.App) *cobra.Command {
@@ -70,10 +68,7 @@ func newRun(app *program.App) *cobra.Command {
 	r.terms.addFlags(f)
 	r.Flags.AddFlags(f)
 	child.DescribeKillAfter(f, "ttl")
-	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
-	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time; also for a server that cannot be used (default: wait as long as it takes)")
-	f.IntVarP(&r.conflictCode, "conflict-exit-code", "E", program.ExitBusy, "exit `code` when somebody else has the lock")
-	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
+	r.Waiting.AddFlags(cmd, "also for a server that cannot be used")
 	return cmd
 }
 
@@ -86,7 +81,7 @@ func (r *runCommand) fit(flags *pflag.FlagSet) (margin time.Duration, err error)
 	if !flags.Changed("kill-after") {
 		r.KillAfter = child.DefaultKillAfter(r.ttl)
 	}
-	signals, clocks := max(r.ttl/child.SignalShare, child.ShortestSignals), renew.Margin(r.ttl)
+	signals, clocks := child.SignalTime(r.ttl), renew.Margin(r.ttl)
 	margin = r.KillAfter + signals + clocks
 	if most := 2 * r.ttl / 3; margin > most && r.ttl >= lease.MinTTL {
 		return 0, program.UsageError("--kill-after %v + %v for the signals to act + %v for clocks of different rates = %v, which must be %v at most, two thirds of --ttl %v, "+
@@ -102,12 +97,9 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	if err != nil {
 		return err
 	}
-	args, command, err := r.Command(cmd, app, args)
+	args, command, err := r.RequireCommand(cmd, app, args)
 	if err != nil {
 		return err
-	}
-	if len(command.Args) == 0 {
-		return program.UsageError("give the command to run after --, or with -c")
 	}
 	name, err := LockName(args)
 	if err != nil {
@@ -121,11 +113,8 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	if err != nil {
 		return err
 	}
-	switch {
-	case r.conflictCode < 0 || r.conflictCode > 255:
-		return program.UsageError("--conflict-exit-code is %d: use 0 to 255", r.conflictCode)
-	case r.wait < 0:
-		return program.UsageError("--wait is %v: use a positive duration, or 0s for one attempt", r.wait)
+	if err := r.Check(f); err != nil {
+		return err
 	}
 	client, err := r.Client(app, margin)
 	if err != nil {
@@ -133,10 +122,10 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	}
 	defer client.Close()
 	ctx := cmd.Context()
-	held, err := lockserver.Wait{Bounded: r.nonblock || f.Changed("wait"), Wait: r.wait}.Acquire(ctx, app, client, request, share)
+	held, err := lockserver.Acquire(ctx, app, client, r.Waiting, request, share)
 	switch {
 	case errors.Is(err, lease.ErrHeld) && ctx.Err() == nil:
-		return &program.ExitError{Code: r.conflictCode, Err: err}
+		return r.Conflict(err)
 	case err != nil:
 		return lockserver.Error(ctx, err)
 	}

@@ -50,7 +50,7 @@ func (w *watching) next(ctx context.Context, version *uint64, until time.Time) (
 		begun := time.Now()
 		r, err := w.look(ctx, version, wait)
 		over := !until.IsZero() && time.Until(until) <= 0 || ctx.Err() != nil
-		if err == nil && (version == nil || r.Version != *version) || over || isFinal(err) {
+		if err == nil && (version == nil || r.Version != *version) || over || lockserver.IsFinal(err) {
 			return r, err
 		}
 		again := shortestPoll - time.Since(begun)
@@ -82,11 +82,6 @@ func (w *watching) look(ctx context.Context, version *uint64, wait time.Duration
 		w.failed = 0
 	}
 	return r, err
-}
-
-// isFinal reports whether err is the server's verdict on the request, which a retry cannot change.
-func isFinal(err error) bool {
-	return errors.Is(err, leasehttp.ErrDenied) || errors.Is(err, lease.ErrInvalid)
 }
 
 // fail records a failed query, and logs the first of several.

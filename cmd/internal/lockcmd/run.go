@@ -72,11 +72,9 @@ func (r *runCommand) addFlags(cmd *cobra.Command) {
 	r.taking.addFlags(f)
 	r.Flags.AddFlags(f)
 	child.DescribeKillAfter(f, "session-ttl")
-	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
-	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time, connecting included (default: wait as long as it takes)")
+	r.Waiting.AddFlags(cmd, "connecting included")
 	f.StringVar(&r.onLost, "on-lost", "kill", "what to do when the lock is lost: kill the command, or warn and let it go on")
 	f.StringVar(&r.onAsk, "on-ask", "ignore", `what to do when "pglatch ask" asks for the lock: ignore it, which says that it is refused, or send the command term`)
-	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
 }
 
 // run takes the lock and runs the command under it.
@@ -84,18 +82,15 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	if err := r.fit(cmd.Flags()); err != nil {
 		return err
 	}
-	args, command, err := r.Command(cmd, app, args)
+	args, command, err := r.RequireCommand(cmd, app, args)
 	if err != nil {
 		return err
-	}
-	if len(command.Args) == 0 {
-		return program.UsageError("give the command to run after --, or with -c")
 	}
 	key, err := app.Key(args)
 	if err != nil {
 		return err
 	}
-	if err := r.check(); err != nil {
+	if err := r.Check(cmd.Flags()); err != nil {
 		return err
 	}
 	if r.onLost != "kill" && r.onLost != "warn" {
@@ -105,7 +100,6 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 		return program.UsageError("--on-ask is %q: use ignore or term", r.onAsk)
 	}
 	r.answer.AllowAsk = r.onAsk == "term"
-	r.nonblock = r.nonblock || r.wait == 0 && cmd.Flags().Changed("wait")
 	ctx := cmd.Context()
 	locker, err := openLocker(ctx, app, &r.taking)
 	if err != nil {
@@ -126,7 +120,7 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 //	0  context ends, --signal     KILL        gone   --session-ttl
 func (r *runCommand) fit(flags *pflag.FlagSet) error {
 	ttl := cmp.Or(r.sessionTTL, session.DefaultTTL)
-	signals, most := max(ttl/child.SignalShare, child.ShortestSignals), session.MaxLossDrain(ttl)
+	signals, most := child.SignalTime(ttl), session.MaxLossDrain(ttl)
 	if !flags.Changed("kill-after") {
 		r.KillAfter = max(min(child.DefaultKillAfter(ttl), most-signals), 0)
 	}

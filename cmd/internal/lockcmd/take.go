@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
+	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
@@ -19,32 +22,18 @@ import (
 
 // A taking is how run and try take a lock.
 type taking struct {
-	shared       bool
-	conflictCode int
-	sessionTTL   time.Duration
+	program.Waiting
+	shared     bool
+	sessionTTL time.Duration
 	// As in advisory.Config; no flags.
 	lossDrain time.Duration
 	answer    introspect.Config // its Service is lookup.CommandService
-
-	nonblock bool          // one attempt
-	wait     time.Duration // 0 = no limit
 }
 
 func (t *taking) addFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&t.shared, "shared", "s", false, "take the lock in shared mode: it excludes exclusive holders only")
-	f.IntVarP(&t.conflictCode, "conflict-exit-code", "E", program.ExitBusy, "exit `code` when somebody else has the lock")
 	f.DurationVar(&t.sessionTTL, "session-ttl", session.DefaultTTL,
 		"how long the server keeps the lock of a pglatch that it cannot reach; 500ms to 24h")
-}
-
-func (t *taking) check() error {
-	switch {
-	case t.conflictCode < 0 || t.conflictCode > 255:
-		return program.UsageError("--conflict-exit-code is %d: use 0 to 255", t.conflictCode)
-	case t.wait < 0:
-		return program.UsageError("--wait is %v: use a positive duration, or 0s for one attempt", t.wait)
-	}
-	return nil
 }
 
 // leastWait is the shortest time limit for connecting, however short --wait is.
@@ -59,9 +48,9 @@ func openLocker(ctx context.Context, app *program.App, t *taking) (*advisory.Loc
 	}
 	t.answer.Service = lookup.CommandService
 	opening, began := ctx, time.Now()
-	if t.wait > 0 {
+	if t.Wait > 0 {
 		var cancel context.CancelFunc
-		opening, cancel = context.WithTimeout(ctx, max(t.wait, leastWait))
+		opening, cancel = context.WithTimeout(ctx, max(t.Wait, leastWait))
 		defer cancel()
 	}
 	l, err := advisory.Open(opening, advisory.Config{
@@ -71,10 +60,10 @@ func openLocker(ctx context.Context, app *program.App, t *taking) (*advisory.Loc
 		return nil, program.UsageError("--session-ttl is %v: %s", config.Value, config.Remedy)
 	}
 	if err != nil && ctx.Err() == nil && opening.Err() != nil {
-		return nil, &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("%w within --wait %v", program.ErrNoAnswer, t.wait)}
+		return nil, &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("%w within --wait %v", program.ErrNoAnswer, t.Wait)}
 	}
-	if t.wait > 0 {
-		t.wait = max(t.wait-time.Since(began), min(t.wait, leastWait))
+	if t.Wait > 0 {
+		t.Wait = max(t.Wait-time.Since(began), min(t.Wait, leastWait))
 	}
 	return l, err
 }
@@ -84,12 +73,14 @@ func openLocker(ctx context.Context, app *program.App, t *taking) (*advisory.Loc
 func take(ctx context.Context, app *program.App, t *taking, l *advisory.Locker, key namespace.Key) (*advisory.Lock, error) {
 	parent, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	l = l.With(advisory.Options{Wait: t.wait, Shared: t.shared})
+	l = l.With(advisory.Options{Wait: t.Wait, Shared: t.shared})
 	acquire := l.Acquire
-	if t.nonblock {
+	if t.Once() {
 		acquire = l.TryAcquire
 	}
-	stopTelling := tellWait(parent, app, key)
+	stopTelling := app.TellWait(parent, slog.String("key", key.String()), func(ctx context.Context) []slog.Attr {
+		return []slog.Attr{slog.String("held_by", holders(ctx, app, key))}
+	})
 	lock, err := acquire(parent, key)
 	stopTelling()
 	if !stop() && err == nil { // both at once: the interruption wins
@@ -99,7 +90,25 @@ func take(ctx context.Context, app *program.App, t *taking, l *advisory.Locker, 
 	case err == nil:
 		return lock, nil
 	case errors.Is(err, advisory.ErrHeld), errors.Is(err, advisory.ErrTimeout):
-		err = &program.ExitError{Code: t.conflictCode, Err: err}
+		err = t.Conflict(err)
 	}
 	return nil, err
+}
+
+// holders returns the holders of a key as text for people.
+func holders(ctx context.Context, app *program.App, key namespace.Key) string {
+	v, err := lookup.Once(ctx, app)
+	if err != nil {
+		return "unknown: " + program.OneLine(err.Error())
+	}
+	var names []string
+	for _, r := range (overview.Filter{Tag: key.Tag()}).Apply(v.Rows()) {
+		for _, p := range r.Holders {
+			names = append(names, program.Printable(p.String()))
+		}
+	}
+	if names == nil {
+		return "nobody at this moment"
+	}
+	return strings.Join(names, "; ")
 }

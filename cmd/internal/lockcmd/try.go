@@ -21,7 +21,7 @@ type tryDocument struct {
 
 // NewTry returns the command try.
 func NewTry(app *program.App) *cobra.Command {
-	t := taking{nonblock: true}
+	t := taking{Waiting: program.Waiting{Bounded: true}}
 	var hold time.Duration
 	cmd := &cobra.Command{
 		Use:        "try KEY",
@@ -38,11 +38,15 @@ there is no such database.`,
 			if hold < 0 {
 				return program.UsageError("--hold is %v: use a positive duration", hold)
 			}
+			if err := t.Check(cmd.Flags()); err != nil {
+				return err
+			}
 			return try(cmd.Context(), app, args, &t, hold)
 		},
 	}
 	app.AddKeyFlags(cmd)
 	t.addFlags(cmd.Flags())
+	t.AddCodeFlag(cmd.Flags())
 	cmd.Flags().DurationVar(&hold, "hold", 0, "keep the lock for this long")
 	return cmd
 }
@@ -50,9 +54,6 @@ there is no such database.`,
 func try(ctx context.Context, app *program.App, args []string, t *taking, hold time.Duration) error {
 	key, err := app.Key(args)
 	if err != nil {
-		return err
-	}
-	if err := t.check(); err != nil {
 		return err
 	}
 	locker, err := openLocker(ctx, app, t)

@@ -98,7 +98,7 @@ func Reach(ctx context.Context, app *program.App, client *leasehttp.Client, name
 			return nil
 		}
 		wait := pause.Backoff(attempt, 100*time.Millisecond, time.Second)
-		if errors.Is(err, leasehttp.ErrDenied) || errors.Is(err, lease.ErrInvalid) || ctx.Err() != nil || time.Until(until) < wait {
+		if IsFinal(err) || ctx.Err() != nil || time.Until(until) < wait {
 			return err
 		}
 		if attempt == 0 {
@@ -108,10 +108,9 @@ func Reach(ctx context.Context, app *program.App, client *leasehttp.Client, name
 	}
 }
 
-// Wait is how long a command waits for a lock.
-type Wait struct {
-	Bounded bool
-	Wait    time.Duration // if bounded; 0 = one attempt
+// IsFinal reports whether err is the server's verdict on the request, which a retry cannot change.
+func IsFinal(err error) bool {
+	return errors.Is(err, leasehttp.ErrDenied) || errors.Is(err, lease.ErrInvalid)
 }
 
 // A Share is the requested share of a lock that several can hold; see leasehttp.AcquireOptions.
@@ -122,7 +121,7 @@ type Share struct {
 }
 
 // Acquire acquires a lease. It waits for the lease, and for the server, as w says.
-func (w Wait) Acquire(ctx context.Context, app *program.App, client *leasehttp.Client, r lease.AcquireRequest, s Share) (*leasehttp.Lease, error) {
+func Acquire(ctx context.Context, app *program.App, client *leasehttp.Client, w program.Waiting, r lease.AcquireRequest, s Share) (*leasehttp.Lease, error) {
 	o := leasehttp.AcquireOptions{
 		Slots: s.Slots, Shared: s.Shared, Exclusive: s.Exclusive,
 		TTL: r.TTL, Metadata: r.Metadata, LockDelay: r.LockDelay, MinHold: r.MinHold, IdempotencyKey: r.IdempotencyKey, MaxWait: -1,
@@ -131,7 +130,7 @@ func (w Wait) Acquire(ctx context.Context, app *program.App, client *leasehttp.C
 	if w.Bounded {
 		end = time.Now().Add(w.Wait)
 	}
-	if w.Bounded && w.Wait == 0 {
+	if w.Once() {
 		o.NoLongPoll, o.MaxAttempts = true, 1
 	} else if err := Reach(ctx, app, client, r.Name, end); err != nil {
 		return nil, err
