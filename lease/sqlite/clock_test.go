@@ -19,7 +19,7 @@ func TestAClockThatStartedLateIsNotSlow(t *testing.T) {
 		<-time.After(300 * time.Millisecond)
 		return f.Sync()
 	}
-	s, err := sqlite.OpenSyncing(t.Context(), newPath(t), sqlite.Config{}, slow)
+	s, err := sqlite.OpenOnVFS(t.Context(), newPath(t), sqlite.Config{}, "", slow)
 	require.NoError(t, err)
 	before := time.Now()
 	l := acquire(t, s, "job")

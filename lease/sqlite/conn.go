@@ -16,7 +16,6 @@ import (
 // take a third of the time of a short statement. It is not safe for concurrent use.
 type conn struct {
 	raw                     driver.Conn
-	wal                     *wal // nil = not open yet
 	begin, commit, rollback driver.Stmt
 	state, setState         driver.Stmt
 	setTally, dropTally     driver.Stmt
@@ -27,7 +26,7 @@ type conn struct {
 }
 
 // dataSource returns the driver's name of a file. Paths are escaped as in a URL.
-func dataSource(path string, cfg Config, pragmas ...string) string {
+func dataSource(path, vfs string, cfg Config, pragmas ...string) string {
 	query := url.Values{
 		"_defensive": {"1"}, // no statement can damage the file
 		"_dqs":       {"0"}, // a misspelt column is an error, not a text
@@ -36,6 +35,9 @@ func dataSource(path string, cfg Config, pragmas ...string) string {
 			"busy_timeout(" + strconv.FormatInt(cfg.BusyTimeout.Milliseconds(), 10) + ")",
 			"trusted_schema(0)",
 		}, pragmas...),
+	}
+	if vfs != "" {
+		query.Set("vfs", vfs)
 	}
 	if path = filepath.ToSlash(path); path[0] != '/' {
 		path = "/" + path // of a Windows drive
@@ -86,9 +88,6 @@ func (c *conn) prepare() error {
 // close finalizes the statements and closes the connection, which copies the WAL into the file.
 func (c *conn) close() error {
 	var errs []error
-	if c.wal != nil {
-		errs = append(errs, c.wal.close()) // before SQLite removes it
-	}
 	for _, stmt := range []driver.Stmt{
 		c.begin, c.commit, c.rollback, c.state, c.setState, c.setTally, c.dropTally,
 		c.get, c.put, c.drop, c.enqueue, c.unqueue,
@@ -161,8 +160,8 @@ func (c *conn) each(query string, n int, f func([]int64)) error {
 
 // checkpoint moves the WAL into the file and syncs the file. It reports whether it moved all:
 // another program that reads can prevent that.
-func (c *conn) checkpoint(mode string) (complete bool, err error) {
-	err = c.each("PRAGMA wal_checkpoint("+mode+")", 3, func(n []int64) { // busy, frames, moved
+func (c *conn) checkpoint() (complete bool, err error) {
+	err = c.each("PRAGMA wal_checkpoint(FULL)", 3, func(n []int64) { // busy, frames, moved
 		complete = n[0] == 0 && n[1] == n[2]
 	})
 	return complete, err

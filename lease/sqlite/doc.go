@@ -28,8 +28,8 @@
 //     continues above the reserve.
 //   - The duration of Open, and the number of names that a sweep reads, do not grow with the number
 //     of names.
-//   - Get and List read only committed and synced data. They wait for a sync in progress, but not
-//     for the queue, and block no other operation.
+//   - Get and List read only committed and synced data. They do not wait for the queue, and
+//     block no other operation.
 //
 // # What it does not guarantee
 //
@@ -57,14 +57,15 @@
 // One goroutine writes. It takes all waiting requests, decides them one after the other in one
 // transaction, syncs once, and answers all. While it syncs, the next requests gather.
 //
-//	Acquire ┐                ┌──────────────────── writer ────────────────────┐
-//	Renew   ├─▶ ··· queue ··· ─▶ BEGIN ▸ decide ··· decide ▸ COMMIT ▸ sync ▸ answer all
-//	Release ┘                └────────────────────────────────────────────────┘
+//	Acquire ┐                ┌───────────────── writer ─────────────────┐
+//	Renew   ├─▶ ··· queue ··· ─▶ BEGIN ▸ decide ··· decide ▸ COMMIT ▸ answer all
+//	Release ┘                └──────────────────────────────────────────┘
 //	Get, List ─────────────────▶ connections of their own, WAL
 //
-// SQLite itself runs with synchronous=NORMAL, in which a file is never damaged. The writer syncs
-// commits afterwards, by fdatasync of the WAL. SQLite itself would call fsync within COMMIT, which
-// also waits for the file system's journal.
+// With Durable, SQLite runs with synchronous=FULL: COMMIT syncs the WAL, and only then shows the
+// transaction to readers. With Relaxed it runs with synchronous=NORMAL, in which a file is never
+// damaged. What a killed process left in the WAL is written and synced again before it is used: its
+// last sync may have failed.
 //
 // The writer caches rows that it committed, up to Config.CacheBytes. If another program changes the
 // file, such as an operator in the sqlite3 shell, the next transaction sees the change.
@@ -86,10 +87,8 @@
 //	the disk is full                       *lease.BusyError that is ErrFull; work resumes when there is space
 //	the file cannot be written             ErrReadOnly; work resumes when it can
 //	reading or writing fails               ErrIO: whether the transaction was kept is unknown; the file is opened anew
-//	a sync fails                           ErrIO, to readers too: whether the transaction was kept is unknown; work resumes
-//	                                       when all data not yet moved into the file is written again and synced
-//	the system dropped what a sync did     ErrIO that is lease.ErrBroken, until the process ends: acknowledged changes are kept
-//	not write
+//	a sync fails                           ErrIO: whether the transaction was kept is unknown; readers see what was synced; work
+//	                                       resumes when a sync succeeds
 //	the file is damaged, a table is gone   ErrCorrupt, from Open, which reads all of it up to 32 MB, or from then on
 //	the WAL is lost, cut or damaged        its content is forgotten; tokens rise all the same; Open warns, unless it was cut
 //	                                       at its end, which cannot be detected

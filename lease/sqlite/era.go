@@ -101,15 +101,14 @@ func (w *writer) move(s state) error {
 }
 
 func (w *writer) moved() error {
-	complete, err := w.conn.checkpoint("FULL")
+	complete, err := w.conn.checkpoint()
 	if err == nil && !complete {
 		err = &lease.BusyError{Retry: retryBusy, Cause: errNotMoved}
 	}
 	return err
 }
 
-// set stores a state in a transaction of its own. No answer depends on it, so the sync can wait for
-// the checkpoint, which begins with one.
+// set stores a state in a transaction of its own.
 func (w *writer) set(s state) error {
 	c := w.conn
 	if err := c.exec(c.begin); err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -64,6 +65,22 @@ func (e *FileError) Is(target error) bool {
 
 // Unwrap returns the cause.
 func (e *FileError) Unwrap() error { return e.Cause }
+
+// A damage is what was found damaged. From then on, nothing more is read or written.
+type damage struct{ atomic.Pointer[FileError] }
+
+func (d *damage) found() error {
+	if e := d.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+func (d *damage) stop(e FileError) error {
+	e.Stopped = true
+	d.Store(&e)
+	return &e
+}
 
 // explain converts SQLite's errors. If nothing was changed and another try may succeed, the result
 // is a *lease.BusyError, else a *FileError.

@@ -57,9 +57,10 @@ func OpenSweeping(ctx context.Context, path string, sweep time.Duration) (*Store
 // SweepSize is how many names a sweep decides in one transaction.
 const SweepSize = sweepSize
 
-// OpenSyncing opens a store that syncs commits by a function of the test.
-func OpenSyncing(ctx context.Context, path string, cfg Config, sync func(*os.File) error) (*Store, error) {
-	return open(ctx, path, cfg, settings{sync: sync})
+// OpenOnVFS opens a store whose files have this VFS of SQLite, and which syncs by a function of
+// the test what it writes itself.
+func OpenOnVFS(ctx context.Context, path string, cfg Config, vfs string, sync func(*os.File) error, pragmas ...string) (*Store, error) {
+	return open(ctx, path, cfg, settings{vfs: vfs, sync: sync, pragmas: pragmas})
 }
 
 // FailAfter acquires in a transaction that fails then.

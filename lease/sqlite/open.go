@@ -18,7 +18,8 @@ type settings struct {
 	wall    func() time.Time // nil = time.Now
 	noEra   bool             // reserve no tokens: the control of the damage test
 	pragmas []string
-	sync    func(*os.File) error // nil = syncData
+	sync    func(*os.File) error // nil = (*os.File).Sync
+	vfs     string               // "" = SQLite's
 	sweep   time.Duration        // 0 = sweepTime
 }
 
@@ -38,7 +39,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 		return nil, err
 	}
 	if set.sync == nil {
-		set.sync = syncData
+		set.sync = (*os.File).Sync
 	}
 	set.sweep = cmp.Or(set.sweep, sweepTime)
 	if set.wall == nil {
@@ -53,11 +54,14 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 			err = errors.Join(err, own.Close())
 		}
 	}()
+	synchronous := "FULL" // sync the WAL in each commit, before readers see it
+	if cfg.Durability == Relaxed {
+		synchronous = "NORMAL" // sync around checkpoints only, so that the file stays sound
+	}
 	w := &writer{
 		path: path,
-		dsn: dataSource(path, cfg, append([]string{
-			"synchronous(NORMAL)", // syncs of checkpoints; the writer syncs commits itself
-			"fullfsync(1)", "checkpoint_fullfsync(1)", "cache_size(-8192)",
+		dsn: dataSource(path, set.vfs, cfg, append([]string{
+			"synchronous(" + synchronous + ")", "fullfsync(1)", "checkpoint_fullfsync(1)", "cache_size(-8192)",
 			// Short enough that the WAL is soon overwritten instead of extended: the sync of an
 			// overwrite takes less than half as long.
 			"wal_autocheckpoint(1000)",
@@ -66,7 +70,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 		counters: &counters{},
 		noEra:    set.noEra,
 		durable:  cfg.Durability == Durable,
-		syncData: set.sync,
+		sync:     set.sync,
 		rows:     newCache(cfg.CacheBytes),
 	}
 	if err := w.start(ctx, set.wall); err != nil {
@@ -75,7 +79,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if err := own.lock.write(mark); err != nil {
 		return nil, errors.Join(explainSystem(path, err), w.close())
 	}
-	reader, err := openReader(ctx, path, cfg, &w.gate)
+	reader, err := openReader(ctx, path, set.vfs, cfg, &w.damage)
 	if err != nil {
 		return nil, errors.Join(explain("open", path, err), w.close())
 	}
@@ -85,10 +89,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	s.close = sync.OnceValue(func() error {
 		s.queue.close()
 		s.wg.Wait()
-		if err := errors.Join(s.reader.close(), w.close()); err != nil || !w.lost {
-			return errors.Join(err, own.Close())
-		}
-		return nil // the process keeps the file
+		return errors.Join(s.reader.close(), w.close(), own.Close())
 	})
 	return s, nil
 }

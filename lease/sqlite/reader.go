@@ -20,20 +20,20 @@ const readers = 4
 // A reader has the connections that read committed data. In WAL mode, readers and the writer do not
 // wait for each other.
 type reader struct {
-	db   *sql.DB
-	gate *gate // answers wait until their data is synced
-	get  *sql.Stmt
-	page *sql.Stmt
+	db     *sql.DB
+	damage *damage // that the writer has found
+	get    *sql.Stmt
+	page   *sql.Stmt
 
 	dueNow, ended *sql.Stmt // places; see selectDue
 }
 
-func openReader(ctx context.Context, path string, cfg Config, g *gate) (*reader, error) {
-	connector, err := sqlite.NewConnector(dataSource(path, cfg, "query_only(1)"))
+func openReader(ctx context.Context, path, vfs string, cfg Config, d *damage) (*reader, error) {
+	connector, err := sqlite.NewConnector(dataSource(path, vfs, cfg, "query_only(1)"))
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{db: sql.OpenDB(connector), gate: g}
+	r := &reader{db: sql.OpenDB(connector), damage: d}
 	r.db.SetMaxOpenConns(readers)
 	r.db.SetMaxIdleConns(readers)
 	if r.get, err = r.db.PrepareContext(ctx, selectRow+" WHERE name = ?"); err == nil {
@@ -58,20 +58,9 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
 	}
-	var raw rawRow
-	fields := raw.fields()
-	err := s.reader.get.QueryRowContext(ctx, name).Scan(fields[:]...)
+	row, err := s.reader.row(ctx, name)
 	if errors.Is(err, sql.ErrNoRows) {
-		if err = s.reader.gate.pass(ctx); err == nil {
-			return lease.Record{}, &lease.NotFoundError{Name: name}
-		}
-	}
-	if err != nil {
-		return lease.Record{}, s.readError(ctx, err)
-	}
-	row, err := raw.decode()
-	if err == nil {
-		err = s.reader.gate.pass(ctx)
+		return lease.Record{}, &lease.NotFoundError{Name: name}
 	}
 	if err != nil {
 		return lease.Record{}, s.readError(ctx, err)
@@ -115,8 +104,23 @@ func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.R
 	})
 }
 
+func (r *reader) row(ctx context.Context, name string) (*record, error) {
+	if err := r.damage.found(); err != nil {
+		return nil, err
+	}
+	var raw rawRow
+	fields := raw.fields()
+	if err := r.get.QueryRowContext(ctx, name).Scan(fields[:]...); err != nil {
+		return nil, err
+	}
+	return raw.decode()
+}
+
 // rows reads a page.
 func (r *reader) rows(ctx context.Context, after, from string, limit int) ([]*record, error) {
+	if err := r.damage.found(); err != nil {
+		return nil, err
+	}
 	rows, err := r.page.QueryContext(ctx, after, from, limit)
 	if err != nil {
 		return nil, err
@@ -135,10 +139,7 @@ func (r *reader) rows(ctx context.Context, after, from string, limit int) ([]*re
 		}
 		page = append(page, row)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return page, r.gate.pass(ctx)
+	return page, rows.Err()
 }
 
 // readError distinguishes the end of ctx, and of the Store, from an error of the file.
@@ -178,7 +179,7 @@ func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration
 		return nil, err
 	}
 	due = due[:min(len(due), limit-min(len(ended), limit/2))]
-	return append(due, ended[:min(len(ended), limit-len(due))]...), r.gate.pass(ctx)
+	return append(due, ended[:min(len(ended), limit-len(due))]...), nil
 }
 
 func dueNames(ctx context.Context, query *sql.Stmt, until time.Time, limit int) ([]dueName, error) {

@@ -1,177 +1,295 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
-	"sync/atomic"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
 
-// A disk syncs when it is told to, or fails.
-type disk struct {
-	began, end chan struct{} // nil = at once
-	syncs      atomic.Int64
-	err        atomic.Pointer[error]
-}
-
-func (d *disk) sync(f *os.File) error {
-	d.syncs.Add(1)
-	if d.began != nil {
-		d.began <- struct{}{}
-		<-d.end
-	}
-	if err := d.err.Load(); err != nil {
-		return *err
-	}
-	return f.Sync()
-}
-
-func openSyncing(t *testing.T, path string, cfg sqlite.Config, d *disk) *sqlite.Store {
-	t.Helper()
-	s, err := sqlite.OpenSyncing(t.Context(), path, cfg, d.sync)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
-}
-
 func TestWhatChangesSomethingIsSyncedOnce(t *testing.T) {
 	t.Parallel()
-	for durability, each := range map[sqlite.Durability]int64{sqlite.Durable: 1, sqlite.Relaxed: 0} {
-		var d disk
-		s := openSyncing(t, newPath(t), sqlite.Config{Durability: durability}, &d)
-		before := d.syncs.Load() // of opening
-		l := acquire(t, s, "job")
-		assert.Equal(t, before+each, d.syncs.Load(), durability)
-		_, err := s.Acquire(t.Context(), request("job"))
+	for durability, each := range map[sqlite.Durability]int{sqlite.Durable: 1, sqlite.Relaxed: 0} {
+		d := newDisk(t, newPath(t), nil, nil)
+		s := d.open(t, sqlite.Config{Durability: durability})
+		first := acquire(t, s, "first") // after the checkpoint of opening, which the header's sync ends
+		syncs := 0
+		d.onSync(func(string) error { syncs++; return nil })
+		_, err := s.Acquire(t.Context(), request("first"))
 		require.ErrorIs(t, err, lease.ErrHeld)
-		assert.Equal(t, before+each, d.syncs.Load(), "a refusal changes nothing")
-		_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: 2 * time.Hour})
+		assert.Zero(t, syncs, "a refusal changes nothing")
+		_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: first.Claim, TTL: 2 * time.Hour})
 		require.NoError(t, err)
-		require.NoError(t, s.Release(t.Context(), l.Claim))
-		assert.Equal(t, before+3*each, d.syncs.Load(), durability)
+		assert.Equal(t, each, syncs, durability)
+		acquire(t, s, "job")
+		require.NoError(t, s.Release(t.Context(), first.Claim))
+		assert.Equal(t, 3*each, syncs, durability)
 	}
 }
 
 // Neither the answer nor what readers see may be lost any more.
 func TestNobodyIsToldWhatIsNotSynced(t *testing.T) {
 	t.Parallel()
-	d := &disk{}
-	path := newPath(t)
-	s := openSyncing(t, path, sqlite.Config{}, d)
-	d.began, d.end = make(chan struct{}), make(chan struct{})
+	d := newDisk(t, newPath(t), nil, nil)
+	s := d.open(t, sqlite.Config{})
+	acquire(t, s, "first")
+	began, end := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	d.onSync(func(string) error {
+		once.Do(func() { close(began) })
+		<-end
+		return nil
+	})
+	goOn := sync.OnceFunc(func() { close(end) })
+	defer goOn()
 	granted := make(chan error, 1)
 	go func() {
 		_, err := s.Acquire(context.WithoutCancel(t.Context()), request("job"))
 		granted <- err
 	}()
-	<-d.began
-	seen := other(t, path)
-	var n int
-	require.NoError(t, seen.QueryRowContext(t.Context(), "SELECT count(*) FROM leases").Scan(&n))
-	require.Equal(t, 1, n, "it is committed: another program sees it")
-
-	impatient, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := s.Get(impatient, "job")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	for _, err := range s.List(impatient, lease.ListRequest{}) {
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+	select {
+	case <-began:
+	case err := <-granted:
+		require.Fail(t, "answered before a sync began", "%v", err)
+	}
+	require.Contains(t, string(d.killed(t)["-wal"]), "job", "it is written")
+	_, err := s.Get(t.Context(), "job")
+	require.ErrorIs(t, err, lease.ErrNotFound)
+	for r, err := range s.List(t.Context(), lease.ListRequest{}) {
+		require.NoError(t, err)
+		require.Equal(t, "first", r.Name)
 	}
 	require.Empty(t, granted)
 
-	close(d.end)
+	goOn()
 	require.NoError(t, <-granted)
 	_, err = s.Get(t.Context(), "job")
 	require.NoError(t, err)
 }
 
-// A page whose sync failed counts as written: that a second sync succeeds proves nothing
-// unless it was written again.
-func TestASyncThatFailsSilencesTheStoreUntilAllIsWrittenAgain(t *testing.T) {
-	t.Parallel()
-	var d disk
-	path := newPath(t)
-	s := openSyncing(t, path, sqlite.Config{}, &d)
-	kept := acquire(t, s, "kept")
-	broken := errors.New("disk is broken")
-	d.err.Store(&broken)
-	_, err := s.Acquire(t.Context(), request("job"))
-	require.ErrorIs(t, err, sqlite.ErrIO)
-	require.ErrorIs(t, err, broken)
-	require.ErrorIs(t, s.Release(t.Context(), kept.Claim), sqlite.ErrIO)
-	health := s.Health(t.Context())
-	require.ErrorIs(t, health, sqlite.ErrIO)
-	require.NotErrorIs(t, health, lease.ErrBroken)
-	for _, name := range []string{"kept", "never"} {
-		_, err = s.Get(t.Context(), name)
-		require.ErrorIs(t, err, sqlite.ErrIO, "what a reader sees may not be on the disk, and a server is not ready")
-	}
-	for _, err := range s.List(t.Context(), lease.ListRequest{}) {
-		require.ErrorIs(t, err, sqlite.ErrIO)
-	}
-	_, err = s.Sweep(t.Context(), lease.SweepRequest{})
-	require.ErrorIs(t, err, sqlite.ErrIO)
+// acknowledged are the last answers about names.
+type acknowledged map[string]lease.Record
 
-	old := time.Unix(1, 0)
-	require.NoError(t, os.Chtimes(path+"-wal", old, old))
-	d.err.Store(nil)
-	require.NoError(t, s.Health(t.Context()))
-	info, err := os.Stat(path + "-wal")
+// work has a lease granted, renewed or released, by turns, and remembers the answer.
+func (a acknowledged) work(t *testing.T, s *sqlite.Store, i int) {
+	t.Helper()
+	name := fmt.Sprint("job/", i%7)
+	r, err := s.Get(t.Context(), name)
+	switch {
+	case errors.Is(err, lease.ErrNotFound) || r.State != lease.Held:
+		acquire(t, s, name)
+	case i%2 == 0:
+		_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: r.Claim, TTL: 2 * time.Hour})
+		require.NoError(t, err)
+	default:
+		require.NoError(t, s.Release(t.Context(), r.Claim))
+	}
+	a[name], err = s.Get(t.Context(), name)
 	require.NoError(t, err)
-	require.NotEqual(t, old, info.ModTime(), "nothing was written again")
-	_, err = s.Get(t.Context(), "kept")
-	require.NoError(t, err)
-	later := acquire(t, s, "later")
-	require.NoError(t, s.Close())
-
-	d.err.Store(&broken)
-	_, err = sqlite.OpenSyncing(t.Context(), path, sqlite.Config{}, d.sync)
-	require.ErrorIs(t, err, sqlite.ErrIO)
-	d.err.Store(nil)
-	s = openSyncing(t, path, sqlite.Config{}, &d)
-	require.NoError(t, s.Release(t.Context(), kept.Claim))
-	require.NoError(t, s.Release(t.Context(), later.Claim))
 }
 
-// A file system may also show what the disk has, once a sync failed. Then SQLite's index of
-// the WAL tells of pages that are not there, and a checkpoint would spoil the file.
-func TestWhatTheSystemDroppedStopsTheStoreAndSpoilsNothing(t *testing.T) {
-	t.Parallel()
-	var d disk
+// undone opens what is left, and returns an answer that does not hold any more, or why it is
+// refused. What was not answered may have happened.
+func (a acknowledged) undone(t *testing.T, left files) string {
+	t.Helper()
 	path := newPath(t)
-	s := openSyncing(t, path, sqlite.Config{}, &d)
-	kept := acquire(t, s, "kept")
-	before, err := os.ReadFile(path + "-wal")
-	require.NoError(t, err)
-	broken := errors.New("disk is broken")
-	d.err.Store(&broken)
-	_, err = s.Acquire(t.Context(), request("job"))
-	require.ErrorIs(t, err, broken)
-	d.err.Store(nil)
-	info, err := os.Stat(path + "-wal")
-	require.NoError(t, err)
-	dropped := make([]byte, info.Size())
-	copy(dropped, before)
-	require.NoError(t, os.WriteFile(path+"-wal", dropped, 0o600))
-	for range 2 {
-		_, err = s.Acquire(t.Context(), request("next"))
-		require.ErrorIs(t, err, sqlite.ErrIO)
-		require.ErrorIs(t, err, lease.ErrBroken)
-		require.ErrorIs(t, s.Health(t.Context()), lease.ErrBroken)
+	left.write(t, path)
+	s, err := sqlite.Open(t.Context(), path, sqlite.Config{Durability: sqlite.Relaxed})
+	if err != nil {
+		return err.Error()
 	}
-	require.NoError(t, s.Close())
-	refused(t, path, sqlite.ErrInUse)
-	left, again := image(t, path), newPath(t)
-	left.write(t, again) // as the next process finds it
-	s = open(t, again, sqlite.Config{})
-	require.NoError(t, s.Release(t.Context(), kept.Claim))
-	require.Greater(t, acquire(t, s, "job").Token, kept.Token)
+	defer func() { require.NoError(t, s.Close()) }()
+	for name, was := range a {
+		is, err := s.Get(t.Context(), name)
+		if errors.Is(err, lease.ErrNotFound) || is.Version < was.Version {
+			return fmt.Sprintf("%s: version %d is gone, there is %d", name, was.Version, is.Version)
+		}
+		require.NoError(t, err)
+		if is.Version == was.Version {
+			assert.Equal(t, was.Claim, is.Claim)
+			assert.Equal(t, was.State, is.State)
+		}
+	}
+	places, err := s.Integer(t.Context(), "SELECT (SELECT count(*) FROM due) - (SELECT count(*) FROM leases)")
+	require.NoError(t, err)
+	if places != 0 {
+		return fmt.Sprintf("there are %d more places than names", places)
+	}
+	return ""
+}
+
+// The power fails before each sync, in which the answer to one request is pending, and after each
+// answer. The WAL is moved into the file again and again. The control: what is not synced is lost.
+func TestAPowerFailureUndoesNothingThatWasAnswered(t *testing.T) {
+	t.Parallel()
+	for durability, found := range map[sqlite.Durability]bool{sqlite.Durable: false, sqlite.Relaxed: true} {
+		path := newPath(t)
+		d, known, lost := newDisk(t, path, nil, nil), make(acknowledged), ""
+		fails := func() {
+			if left := d.powerless(t); lost == "" {
+				lost = known.undone(t, left)
+			}
+		}
+		s := d.open(t, sqlite.Config{Durability: durability}, "wal_autocheckpoint(15)")
+		d.onSync(func(string) error { fails(); return nil })
+		for i := range soak.Size(t, 40, 1000) {
+			known.work(t, s, i)
+			fails()
+		}
+		d.onSync(func(string) error { return nil })
+		assert.Equal(t, found, lost != "", "%s: %s", durability, lost)
+	}
+}
+
+var errDisk = errors.New("disk is broken")
+
+func TestASyncThatFailsUndoesNothingThatWasAnswered(t *testing.T) {
+	t.Parallel()
+	for name, drops := range map[string]bool{"the system shows what it did not write": false, "the system shows what the disk has": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, known := newDisk(t, newPath(t), nil, nil), make(acknowledged)
+			s := d.open(t, sqlite.Config{})
+			for i := range 10 {
+				known.work(t, s, i)
+			}
+			held := acquire(t, s, "held")
+			d.onSync(func(string) error { return errDisk })
+			_, err := s.Acquire(t.Context(), request("job"))
+			require.ErrorIs(t, err, sqlite.ErrIO)
+			if drops {
+				d.drop(t)
+			}
+			require.ErrorIs(t, s.Release(t.Context(), held.Claim), sqlite.ErrIO)
+			health := s.Health(t.Context())
+			require.ErrorIs(t, health, sqlite.ErrIO)
+			require.NotErrorIs(t, health, lease.ErrBroken)
+			_, err = s.Get(t.Context(), "job")
+			require.ErrorIs(t, err, lease.ErrNotFound)
+			known["held"], err = s.Get(t.Context(), "held")
+			require.NoError(t, err, "what was answered can be read")
+			require.Empty(t, known.undone(t, d.powerless(t)))
+
+			d.onSync(func(string) error { return nil })
+			require.NoError(t, s.Health(t.Context()))
+			for i := range 10 {
+				known.work(t, s, i)
+				require.Empty(t, known.undone(t, d.powerless(t)))
+			}
+			require.NoError(t, s.Release(t.Context(), held.Claim))
+		})
+	}
+}
+
+// drop has the system show what the disk has.
+func (d *disk) drop(t *testing.T) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	wal := d.files["-wal"]
+	text := make([]byte, len(wal.shown))
+	copy(text, wal.kept)
+	wal.shown, wal.pending = text, nil
+	require.NoError(t, os.WriteFile(d.path+"-wal", text, 0o600))
+}
+
+// A process that is killed after a sync failed leaves a commit that the disk does not have, and the
+// system counts as written. If the next one only synced it, a power failure while it is moved into
+// the file would leave a part: the control.
+func TestWhatAFailedSyncLeftIsWrittenAgainBeforeItIsUsed(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{true, false} {
+		found := ""
+		for round := 0; round < 100 && found == "" && (!again || round < soak.Size(t, 4, 30)); round++ {
+			d, known := newDisk(t, newPath(t), nil, nil), make(acknowledged)
+			s := d.open(t, sqlite.Config{})
+			known.work(t, s, 0)
+			require.NoError(t, s.Close())
+			s = d.open(t, sqlite.Config{})
+			d.onSync(func() func(string) error {
+				syncs := 0
+				return func(string) error {
+					if syncs++; syncs == 2 { // the first is of the header
+						return errDisk
+					}
+					return nil
+				}
+			}())
+			_, err := s.Acquire(t.Context(), request("job"))
+			require.ErrorIs(t, err, sqlite.ErrIO)
+			shown, kept := d.killed(t), d.powerless(t)
+
+			next := newDisk(t, newPath(t), shown, kept)
+			next.again = again
+			next.onSync(func(string) error {
+				if found == "" {
+					found = known.undone(t, next.powerless(t))
+				}
+				return nil
+			})
+			acquire(t, next.open(t, sqlite.Config{}), "next")
+			next.onSync(func(string) error { return nil })
+		}
+		require.Equal(t, !again, found != "", found)
+	}
+}
+
+func TestAnOpenWhoseSyncFailsIsRefused(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	fails := func(*os.File) error { return errDisk }
+	_, err := sqlite.OpenOnVFS(t.Context(), path, sqlite.Config{}, "", fails)
+	require.ErrorIs(t, err, sqlite.ErrIO)
+	require.ErrorIs(t, err, errDisk)
+	acquire(t, open(t, path, sqlite.Config{}), "job")
+}
+
+func TestAStoreWhoseWALIsLostOrDamagedSaysSoOnceWhenItIsOpened(t *testing.T) {
+	t.Parallel()
+	left, _ := killed(t, sqlite.Open)
+	wal := left["-wal"]
+	require.Greater(t, len(wal), 32+3*(24+4096), "several frames")
+	flipped := func(at int) []byte {
+		text := bytes.Clone(wal)
+		text[at] ^= 1
+		return text
+	}
+	for problem, files := range map[string]files{
+		"it is gone":            left.with("-wal", nil),
+		"it is empty or cut":    left.with("-wal", []byte{}),
+		"its header is damaged": left.with("-wal", flipped(17)),
+		"frame 2 is damaged":    left.with("-wal", flipped(32+24+4096+24+100)),
+		"":                      left, // the control: it was only killed
+	} {
+		path, log := newPath(t), new(bytes.Buffer)
+		files.write(t, path)
+		config := sqlite.Config{Logger: slog.New(slog.NewTextHandler(log, nil))}
+		s, err := sqlite.Open(t.Context(), path, config)
+		require.NoError(t, err, problem)
+		require.NoError(t, s.Close())
+		if problem == "" {
+			assert.Empty(t, log.String())
+		} else {
+			assert.Equal(t, 1, strings.Count(log.String(), "level=WARN msg=wal_damaged"), "%s: %s", problem, log)
+			assert.Contains(t, log.String(), problem)
+		}
+		log.Reset()
+		s, err = sqlite.Open(t.Context(), path, config) // which was closed: it has no WAL to miss
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		assert.Empty(t, log.String())
+	}
 }

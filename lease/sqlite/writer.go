@@ -19,10 +19,10 @@ type writer struct {
 	logger   *slog.Logger
 	clock    clock
 	counters *counters
-	noEra    bool // reserve no tokens: the control of the damage test
-	durable  bool // sync before the answer
-	syncData func(*os.File) error
-	gate     gate
+	noEra    bool                 // reserve no tokens: the control of the damage test
+	durable  bool                 // SQLite syncs commits
+	sync     func(*os.File) error // of settle
+	damage   damage
 
 	conn    *conn // nil after an error that may have left it in a transaction
 	rows    *cache
@@ -31,13 +31,8 @@ type writer struct {
 	shared  atomic.Int64 // seen, for readers
 	top     uint64       // the greatest version of any name, ever; not stored
 	tally   tally
-	version int64 // after the last commit; if it differs now, another program changed the file
-	damage  error // once damage is found, nothing more is read or written
-
-	tried time.Time // to reserve more tokens
-
-	unsynced bool // a sync failed: commits may not be on the disk
-	lost     bool // commits are known not to be on the disk: SQLite must not touch the file any more
+	version int64     // after the last commit; if it differs now, another program changed the file
+	tried   time.Time // to reserve more tokens
 
 	proven time.Time // of the last stored transaction; zero if one failed since
 	full   bool      // the disk was full, and no space has been seen since
@@ -63,8 +58,6 @@ func (w *writer) run(q *queue) {
 		}
 	}
 }
-
-const opSync = "sync"
 
 // serve decides a batch in one transaction and answers it after the commit. If the transaction
 // fails, nothing of it stays, in the file or in memory.
@@ -104,20 +97,12 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 	if err != nil {
 		return "write", err
 	}
-	if wrote && w.durable {
-		defer w.gate.close()()
-	}
 	if err := w.conn.exec(w.conn.commit); err != nil {
 		return "commit", err
 	}
 	w.keep(t)
 	if w.version, err = w.conn.version(); err != nil {
 		w.version = -1
-	}
-	if wrote && w.durable {
-		if err := w.conn.wal.sync(); err != nil {
-			return opSync, w.notSynced(err)
-		}
 	}
 	if wrote {
 		w.proven, w.seen = t.now, t.now
@@ -129,11 +114,8 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 // begin opens the connection, if necessary, and a transaction. If another program changed the file,
 // begin empties the cache.
 func (w *writer) begin() (op string, err error) {
-	if w.damage != nil {
-		return "begin", w.damage
-	}
-	if err := w.resync(); err != nil {
-		return opSync, err
+	if err := w.damage.found(); err != nil {
+		return "begin", err
 	}
 	if w.conn == nil {
 		if err := w.open(context.Background()); err != nil {
@@ -168,9 +150,6 @@ func (w *writer) open(ctx context.Context) error {
 	if err = c.prepareFile(); err == nil {
 		err = c.prepare()
 	}
-	if err == nil {
-		c.wal, err = openWAL(w.path, w.syncData)
-	}
 	if err == nil && w.durable {
 		err = w.settle(c)
 	}
@@ -178,21 +157,6 @@ func (w *writer) open(ctx context.Context) error {
 		return errors.Join(err, c.close())
 	}
 	w.conn, w.version = c, -1 // no version is -1, so the first transaction loads
-	return nil
-}
-
-// settle syncs the WAL of a migration, or of a killed process, and moves it into the file. If
-// another program reads the file, that has to wait.
-func (w *writer) settle(c *conn) error {
-	if err := w.writeAgain(c); err != nil {
-		return err
-	}
-	if _, err := c.checkpoint("TRUNCATE"); err != nil {
-		return err
-	}
-	if err := c.wal.sync(); err != nil {
-		return &FileError{Op: opSync, Path: w.path, Condition: ErrIO, Cause: err}
-	}
 	return nil
 }
 
@@ -207,10 +171,10 @@ func (w *writer) fail(op string, err error, requests int) error {
 		w.counters.failed.Add(uint64(requests))
 		w.logger.Warn("transaction_failed", slog.String("op", op), slog.Int("requests", requests), slog.Any("error", err))
 	}
-	if damage, ok := errors.AsType[*FileError](err); ok && damage.Condition == ErrCorrupt { //nolint:errorlint // it is this package's
-		err = w.stop(damage)
+	if e, ok := errors.AsType[*FileError](err); ok && e.Condition == ErrCorrupt { //nolint:errorlint // it is this package's
+		err = w.damage.stop(*e)
 	}
-	if w.conn == nil || w.unsynced {
+	if w.conn == nil {
 		return err
 	}
 	_ = w.conn.exec(w.conn.rollback) // an error says that SQLite has rolled back by itself
@@ -222,20 +186,11 @@ func (w *writer) fail(op string, err error, requests int) error {
 	return err
 }
 
-// stop ends all reading and writing, which fail from now on with the returned error.
-func (w *writer) stop(reason *FileError) error {
-	stopped := *reason
-	stopped.Stopped = true
-	w.damage = &stopped
-	w.gate.damage.Store(&w.damage)
-	return w.damage
-}
-
 func (w *writer) close() error {
-	if w.conn == nil || w.lost {
+	if w.conn == nil {
 		return nil
 	}
-	if w.damage == nil && !w.unsynced && w.state.era > 0 {
+	if w.damage.found() == nil && w.state.era > 0 {
 		if err := w.seal(); err != nil {
 			w.logger.Warn("not_sealed", slog.Any("error", err))
 		}
