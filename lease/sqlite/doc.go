@@ -96,6 +96,7 @@
 //	the file is lost, path.lock is there   ErrCorrupt: remove path.lock too to begin anew
 //	another Store has the file             ErrInUse
 //	the file belongs to something else     ErrForeign; it stays unchanged
+//	the file has another schema version    ErrForeign; it stays unchanged
 //	the directory does not exist           ErrMissing
 //	the context ends                       its cause: requests not yet begun are dropped, others may still take effect
 //	the process is killed                  answered changes are kept; the next Open needs no repair, and skips up to a million tokens

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -216,36 +215,4 @@ func TestABitThatTurnedOverInARowIsFound(t *testing.T) {
 	require.ErrorIs(t, err, sqlite.ErrCorrupt)
 	_, err = s.Acquire(t.Context(), request("job"))
 	require.ErrorIs(t, err, sqlite.ErrCorrupt)
-}
-
-// version1 is a file as the first version of the schema had it.
-func version1(t *testing.T, path string) {
-	t.Helper()
-	db := other(t, path)
-	for _, text := range sqlite.Version1() {
-		run(t, db, text)
-	}
-	now := time.Now().UnixNano()
-	run(t, db, `INSERT INTO leases VALUES ('free', 'a', 'i', 7, '', ?1, ?1 + 1000, ?1 + 1, 0, 0, 0, 0, 0, 9, '{}'),
-		('held', 'a', 'i', 5, '', ?1, ?1 + 3600000000000, 0, 0, 0, 0, 0, 0, 5, '{}'),
-		('expired', 'a', 'i', 5, '', ?1 - 2000, ?1 - 1000, 0, 0, 0, 0, 0, 0, 5, '{}')`, now)
-	run(t, db, "UPDATE state SET floor = 3")
-	require.NoError(t, db.Close())
-}
-
-func TestTokensRiseOverTheUpgradeOfAFileAndSweepsFindItsNames(t *testing.T) {
-	t.Parallel()
-	path := newPath(t)
-	version1(t, path)
-	s := open(t, path, sqlite.Config{})
-	result, err := s.Sweep(t.Context(), lease.SweepRequest{})
-	require.NoError(t, err)
-	require.Equal(t, lease.SweepResult{Held: 1, Expired: 1}, result)
-	r, err := s.Get(t.Context(), "held")
-	require.NoError(t, err)
-	require.Equal(t, lease.Held, r.State)
-	require.NoError(t, s.Release(t.Context(), r.Claim))
-	for name, version := range map[string]uint64{"free": 9, "held": 6, "expired": 6, "new": 9} {
-		require.Greater(t, acquire(t, s, name).Token, version)
-	}
 }

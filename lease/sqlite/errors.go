@@ -20,7 +20,7 @@ var (
 	ErrFull     = errors.New("disk is full; nothing was changed, and work goes on when there is space")
 	ErrReadOnly = errors.New("file or its directory cannot be written; check owner, mode and mount")
 	ErrCorrupt  = errors.New("file is damaged; stop, keep a copy of it and of its -wal file, and restore a backup")
-	ErrForeign  = errors.New("file is no lease store, or one of a newer version; use another file, or upgrade")
+	ErrForeign  = errors.New("file is no lease store of this version; use another file, or the version of pglatch that made it")
 	ErrMissing  = errors.New("directory does not exist; create it")
 	ErrIO       = errors.New("file could not be read or written; whether the last transaction was kept is unknown")
 )

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"time"
 
@@ -103,11 +102,6 @@ func (s *Store) Integer(ctx context.Context, query string) (n int64, err error) 
 		return err
 	})
 	return n, err
-}
-
-// Version1 are the statements that make a file of the first version.
-func Version1() []string {
-	return []string{migrations[0], fmt.Sprintf("PRAGMA application_id = %d", applicationID), "PRAGMA user_version = 1"}
 }
 
 // Advance lets the clock of a store that nobody uses jump, as a machine does that was

@@ -69,10 +69,12 @@ func TestAFileThatCannotBeAStoreIsRefused(t *testing.T) {
 	require.NoError(t, db.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&mode))
 	require.Equal(t, "delete", mode, "a file of somebody else was changed")
 
-	newer := newPath(t)
-	require.NoError(t, open(t, newer, sqlite.Config{}).Close())
-	run(t, other(t, newer), "PRAGMA user_version = 99")
-	refused(t, newer, sqlite.ErrForeign)
+	for _, version := range []int{0, 2} {
+		another := newPath(t)
+		require.NoError(t, open(t, another, sqlite.Config{}).Close())
+		run(t, other(t, another), fmt.Sprint("PRAGMA user_version = ", version))
+		refused(t, another, sqlite.ErrForeign)
+	}
 
 	_, err = sqlite.Open(t.Context(), newPath(t), sqlite.Config{Durability: 7})
 	require.ErrorIs(t, err, lease.ErrInvalid)

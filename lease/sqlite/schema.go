@@ -6,13 +6,15 @@ import (
 	"fmt"
 )
 
-// applicationID marks the files of this package; user_version counts migrations.
-const applicationID = 0x70676c31 // "pgl1"
+// applicationID marks the files of this package, as user_version their version.
+const (
+	applicationID = 0x70676c31 // "pgl1"
+	schemaVersion = 1
+)
 
-// migrations lead from each version of the file to the next, the first from an empty one. None is
-// ever changed.
-var migrations = []string{
-	`CREATE TABLE leases (
+// schema has tables with the leases, a sweep's work, the ends of leases, and the state. The triggers
+// are for other programs that change rows: this package's own writes fire none but leases_delete.
+const schema = `CREATE TABLE leases (
 		name            TEXT    NOT NULL PRIMARY KEY,
 		holder          TEXT    NOT NULL,
 		id              TEXT    NOT NULL,
@@ -27,39 +29,30 @@ var migrations = []string{
 		cleared         INTEGER NOT NULL,
 		uncounted       INTEGER NOT NULL,
 		version         INTEGER NOT NULL,
-		metadata        TEXT    NOT NULL
+		metadata        TEXT    NOT NULL,
+		due_at          INTEGER NOT NULL DEFAULT 0,
+		swept           INTEGER NOT NULL DEFAULT 0,
+		sum             INTEGER NOT NULL DEFAULT 0
 	) STRICT, WITHOUT ROWID;
-	CREATE TABLE state (
-		one     INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
-		floor   INTEGER NOT NULL,
-		seen_at INTEGER NOT NULL
-	) STRICT;
-	INSERT INTO state VALUES (1, 0, 0);`,
-
-	// Tables with a sweep's work, the ends of leases, and the reserved tokens. The triggers are for
-	// other programs that change rows: this package's own writes fire none but leases_delete. A
-	// version 1 has no reserve: its WAL had, and lost, less than a million changes.
-	`ALTER TABLE leases ADD COLUMN due_at INTEGER NOT NULL DEFAULT 0;
-	ALTER TABLE leases ADD COLUMN swept INTEGER NOT NULL DEFAULT 0;
-	ALTER TABLE leases ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
 	CREATE TABLE due (
 		swept INTEGER NOT NULL,
 		at    INTEGER NOT NULL,
 		name  TEXT    NOT NULL,
 		PRIMARY KEY (swept, at, name)
 	) STRICT, WITHOUT ROWID;
-	INSERT INTO due SELECT 0, 0, name FROM leases;
 	CREATE TABLE expiring (
 		period INTEGER NOT NULL PRIMARY KEY,
 		leases INTEGER NOT NULL
 	) STRICT;
-	INSERT INTO expiring SELECT expires_at / 10000000000, count(*) FROM leases
-		WHERE released_at = 0 AND cleared = 0 GROUP BY 1;
-	ALTER TABLE state ADD COLUMN reserved INTEGER NOT NULL DEFAULT 0;
-	ALTER TABLE state ADD COLUMN era INTEGER NOT NULL DEFAULT 0;
-	ALTER TABLE state ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
-	UPDATE state SET floor = max(floor, ifnull((SELECT max(max(token, version)) FROM leases), 0)) + 1048576,
-		seen_at = max(seen_at, ifnull((SELECT max(max(acquired_at, released_at)) FROM leases), 0));
+	CREATE TABLE state (
+		one      INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+		floor    INTEGER NOT NULL,
+		seen_at  INTEGER NOT NULL,
+		reserved INTEGER NOT NULL,
+		era      INTEGER NOT NULL,
+		sum      INTEGER NOT NULL
+	) STRICT;
+	INSERT INTO state VALUES (1, 0, 0, 0, 0, 0);
 	CREATE TRIGGER leases_insert AFTER INSERT ON leases WHEN NEW.due_at = 0 AND NEW.swept = 0 BEGIN
 		INSERT OR IGNORE INTO due VALUES (0, 0, NEW.name);
 		INSERT INTO expiring SELECT NEW.expires_at / 10000000000, 1 WHERE NEW.released_at = 0 AND NEW.cleared = 0
@@ -81,10 +74,9 @@ var migrations = []string{
 	END;
 	CREATE TRIGGER state_update AFTER UPDATE ON state BEGIN
 		UPDATE state SET sum = 0;
-	END;`,
-}
+	END;`
 
-// prepareFile checks the file and updates it to the current version.
+// prepareFile checks the file, and creates the tables if it is new.
 func (c *conn) prepareFile() error {
 	version, err := c.integer("PRAGMA user_version")
 	if err != nil {
@@ -98,35 +90,19 @@ func (c *conn) prepareFile() error {
 	if err != nil {
 		return err
 	}
-	if empty := version == 0 && id == 0 && tables == 0; !empty && id != applicationID || version > int64(len(migrations)) {
+	empty := version == 0 && id == 0 && tables == 0
+	if !empty && (id != applicationID || version != schemaVersion) {
 		return fmt.Errorf("%w: application_id %d, user_version %d", ErrForeign, id, version)
 	}
 	// Only now, so that a foreign file stays unchanged.
-	if err := c.run("PRAGMA journal_mode = WAL"); err != nil {
+	if err := c.run("PRAGMA journal_mode = WAL"); err != nil || !empty {
 		return err
 	}
-	return c.migrate(int(version))
-}
-
-func (c *conn) migrate(version int) error {
-	for fresh := version == 0; version < len(migrations); version++ {
-		if err := c.run("BEGIN IMMEDIATE"); err != nil {
-			return err
-		}
-		err := c.run(migrations[version])
-		if last := version == len(migrations)-1; err == nil && fresh && last {
-			err = c.run("UPDATE state SET floor = 0") // no token was given
-		}
-		if err == nil {
-			err = c.run(fmt.Sprintf("PRAGMA application_id = %d", applicationID))
-		}
-		if err == nil {
-			err = c.run(fmt.Sprintf("PRAGMA user_version = %d", version+1))
-		}
-		if err == nil {
-			err = c.run("COMMIT")
-		}
-		if err != nil {
+	for _, text := range []string{
+		"BEGIN IMMEDIATE", schema, fmt.Sprintf("PRAGMA application_id = %d", applicationID),
+		fmt.Sprintf("PRAGMA user_version = %d", schemaVersion), "COMMIT",
+	} {
+		if err := c.run(text); err != nil {
 			return errors.Join(err, c.run("ROLLBACK"))
 		}
 	}
