@@ -1,12 +1,12 @@
 package postgres
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/txguard"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -25,7 +25,7 @@ var ErrNoTransaction = session.ErrNoTransaction
 
 // ErrReadOnly means that a guard that locks a row, such as those of shards, got a read-only transaction,
 // which is aborted. The error does not depend on the term. Guards of elections lock no row.
-var ErrReadOnly = errors.New("the transaction is read-only, and the guard locks a row: begin it READ WRITE, on the primary; one that writes nothing needs no guard")
+var ErrReadOnly = txguard.ErrReadOnly
 
 // A PendingError describes what a takeover waits for. It matches driver.ErrPending and the cause of the
 // context that ended the attempt. The next attempt continues. Fields that the role may not see are zero.
@@ -86,34 +86,8 @@ func (e *NotLeaderError) Is(target error) bool { return target == driver.ErrNotL
 // Unwrap returns the cause.
 func (e *NotLeaderError) Unwrap() error { return e.Cause }
 
-// A TxEndedError reports that the function run by InTx ended the transaction: by its own COMMIT, ROLLBACK or
-// PREPARE TRANSACTION, or by the driver's.
-//
-// So some of the work may be done, and some not:
-//
-//   - Writes before a COMMIT are committed, while the term led: the first guard held until then.
-//   - Later writes outside a transaction were committed statement by statement and unguarded. A successor may
-//     have led by then.
-//   - Writes in a transaction that the function began and left open are rolled back.
-//
-// A BEGIN inside the transaction is not an error. It has no effect except a warning from the server.
-type TxEndedError struct {
-	Election string
-	Term     driver.Term
-	Cause    error // the driver's error, if it noticed; else nil
-}
-
-func (e *TxEndedError) Error() string {
-	text := fmt.Sprintf("leader: guarded transaction of %s in term %v: it was ended before its function returned, and what followed was not guarded: "+
-		"leave the commit to InTx, and return an error for a rollback", e.Election, e.Term)
-	if e.Cause != nil {
-		text += ": " + e.Cause.Error()
-	}
-	return text
-}
-
-// Unwrap returns the cause.
-func (e *TxEndedError) Unwrap() error { return e.Cause }
+// A TxEndedError reports that the function run by InTx ended the transaction. It says what is committed then.
+type TxEndedError = txguard.TxEndedError
 
 // A RowError reports that somebody has changed or deleted the row of an election while its leader leads. The
 // leader's guards still hold. The terms of later leaders may be no greater than its own. It matches

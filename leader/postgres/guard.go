@@ -2,16 +2,22 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglatch/pglatch/internal/pgsession"
-	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/internal/txguard"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
 	"github.com/pglatch/pglatch/namespace"
 )
+
+// A Beginner begins transactions; *pgxpool.Pool and *pgx.Conn implement it.
+type Beginner = txguard.Beginner
 
 // A PgxTx is the part of a transaction that Guard needs; pgx.Tx implements it. Pools and connections
 // implement it too, but Guard refuses them with ErrNoTransaction.
@@ -53,10 +59,47 @@ func (b *Backend) Bind(ctx context.Context) context.Context {
 // server: it reads a setting that the first one made for its transaction (PostgreSQL manual, SET LOCAL).
 // After this error nothing is guarded, including later writes on such a connection. A connection that has
 // sent BEGIN is in a transaction.
-func Guard(ctx context.Context, tx PgxTx) error { return guard(ctx, pgsession.FromPgx(tx)) }
+func Guard(ctx context.Context, tx PgxTx) error {
+	return guardOf(ctx).Guard(ctx, pgsession.FromPgx(tx))
+}
 
 // GuardSQL is Guard for database/sql.
-func GuardSQL(ctx context.Context, tx SQLTx) error { return guard(ctx, pgsession.FromSQL(tx)) }
+func GuardSQL(ctx context.Context, tx SQLTx) error {
+	return guardOf(ctx).Guard(ctx, pgsession.FromSQL(tx))
+}
+
+// InTx runs fn in a transaction that commits only if the term of ctx still leads. It guards twice, with one
+// statement each: first, so that a term that has ended does no work, and again just before the commit,
+// outside of all savepoints. These statements also check that the transaction is still the one that InTx
+// began. fn may use savepoints (tx.Begin). It must neither commit nor roll back tx, nor reset its settings
+// (RESET ALL).
+//
+// The error is one of these:
+//
+//   - fn's: the transaction is rolled back, as it is after a panic
+//   - Guard's
+//   - the commit's: if its connection failed, the commit can have taken effect, under this term, like any
+//     commit
+//   - a *TxEndedError, if fn ended the transaction despite the rule above
+func InTx(ctx context.Context, pool Beginner, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return InTxOptions(ctx, pool, pgx.TxOptions{}, fn)
+}
+
+// InTxOptions is InTx with an isolation level, an access mode or other transaction options.
+func InTxOptions(ctx context.Context, pool Beginner, options pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return guardOf(ctx).InTx(ctx, pool, options, fn)
+}
+
+// InSQLTx is InTx for database/sql. The driver rolls the transaction back when ctx ends.
+func InSQLTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return InSQLTxOptions(ctx, db, nil, fn)
+}
+
+// InSQLTxOptions is InSQLTx with an isolation level or an access mode; nil = the
+// driver's defaults.
+func InSQLTxOptions(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return guardOf(ctx).InSQLTx(ctx, db, options, fn)
+}
 
 // electionGuard takes the barrier and then tries an incarnation, both shared and for the transaction. The
 // order matters: a guard that has the barrier when it sees the incarnation held makes every later takeover
@@ -64,75 +107,42 @@ func GuardSQL(ctx context.Context, tx SQLTx) error { return guard(ctx, pgsession
 const electionGuard = `WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::pg_catalog.int8) THEN '` + pgguard.UnderWay + `'
 	WHEN pg_catalog.pg_try_advisory_xact_lock_shared($3::pg_catalog.int8) THEN '` + pgguard.TermOver + `'`
 
-var electionGuards = pgguard.NewStatements(electionGuard, 3)
+var electionGuards = txguard.NewStatements(electionGuard, 3)
 
-// guarding returns the locks and settings of the term's guards. barrier is the lock that they share.
-func (t *lockSession) guarding(barrier namespace.Tag, ttl time.Duration) pgguard.Guarding {
+// guardArgs returns the parameters of the term's guards. barrier is the lock that they share.
+func (t *lockSession) guardArgs(barrier namespace.Tag, ttl time.Duration) []any {
 	b, _ := barrier.Single()
 	i, _ := t.incarnation.Single()
-	return pgguard.Guarding{
-		Statements: electionGuards,
-		Args:       []any{b, i},
-		Patience:   pgguard.Patience{Idle: ttl, Checks: t.session.Checks()},
-	}
+	return append([]any{b, i}, txguard.Limits{Idle: ttl, Checks: t.session.Checks()}.Args()...)
 }
 
 var errNoTerm = errors.New("the context is not of a leader: use the one that the election gives to its work")
 
-func guard(ctx context.Context, tx pgsession.Tx) error {
-	return guardBy(ctx, tx, func(g pgguard.Guarding) error { return pgguard.Guard(ctx, tx, g) })
+// noTerm is the guard of a context that belongs to no term. It refuses every transaction.
+var noTerm = txguard.Guard{
+	Package: "leader", Statements: txguard.NewOwnStatements("WHEN true THEN '" + pgguard.TermOver + "'"),
+	Failed: func(err error) error {
+		if _, refused := errors.AsType[*txguard.RefusedError](err); refused {
+			err = errNoTerm
+		}
+		return &NotLeaderError{Cause: err}
+	},
 }
 
-// guardBy guards a transaction with way, if ctx belongs to a term.
-func guardBy(ctx context.Context, tx pgsession.Tx, way func(pgguard.Guarding) error) error {
+// guardOf returns the guard of the term that ctx belongs to.
+func guardOf(ctx context.Context) txguard.Guard {
 	t := pgguard.Of(ctx)
 	if t == nil {
-		return errors.Join(&NotLeaderError{Cause: errNoTerm}, abort(ctx, tx))
+		return noTerm
 	}
-	if ctx.Err() != nil {
-		return errors.Join(ended(t, context.Cause(ctx)), abort(ctx, tx))
+	return txguard.Guard{
+		Package: "leader", Right: fmt.Sprintf("%s in term %v", t.Election, t.Term), Statements: t.Statements, Args: t.Args,
+		Failed: func(err error) error {
+			_, refused := errors.AsType[*txguard.RefusedError](err)
+			if refused || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrReleased) || errors.Is(err, driver.ErrNotLeader) {
+				return &NotLeaderError{t.Election, t.Term, err}
+			}
+			return fmt.Errorf("leader: guard of %s: %w", t.Election, err)
+		},
 	}
-	err := way(t.Guarding)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, pgguard.ErrRefused):
-		return &NotLeaderError{t.Election, t.Term, err}
-	case ctx.Err() != nil:
-		_ = abort(ctx, tx) // fails if the driver has ended the connection, and with it the transaction
-		return ended(t, errors.Join(context.Cause(ctx), err))
-	case sqlstate.Of(err) == sqlstate.ReadOnly:
-		err = fmt.Errorf("%w: %w", ErrReadOnly, err)
-	}
-	if txEnded, ok := errors.AsType[*TxEndedError](err); ok {
-		return txEnded
-	}
-	return fmt.Errorf("leader: guard of %s: %w", t.Election, err)
-}
-
-// ended returns the error for a context that has ended with cause.
-func ended(t *pgguard.Token, cause error) error {
-	if errors.Is(cause, driver.ErrLost) || errors.Is(cause, driver.ErrReleased) || errors.Is(cause, driver.ErrNotLeader) {
-		return &NotLeaderError{t.Election, t.Term, cause}
-	}
-	return fmt.Errorf("leader: guard of %s: %w", t.Election, cause)
-}
-
-// lingerBound limits how long a transaction may take to end after its context has ended.
-const lingerBound = 5 * time.Second
-
-// linger returns a context that ends lingerBound after ctx.
-func linger(ctx context.Context) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lingerBound, cancel) })
-	return longer, func() { stop(); cancel() }
-}
-
-func abort(ctx context.Context, tx pgsession.Tx) error {
-	ctx, cancel := linger(ctx)
-	defer cancel()
-	if err := pgguard.Abort(ctx, tx); err != nil {
-		return fmt.Errorf("aborting the transaction: %w", err)
-	}
-	return nil
 }

@@ -48,7 +48,7 @@ func (b *Backend) takeOver(ctx context.Context, t *lockSession) (bool, error) {
 	b.gone, b.clean = t.gone, clean
 	b.token = &pgguard.Token{
 		Election: b.config.Key.String(), Term: term,
-		Guarding: t.guarding(b.election.Guard(), b.ttl),
+		Statements: electionGuards, Args: t.guardArgs(b.election.Guard(), b.ttl),
 	}
 	return true, nil
 }

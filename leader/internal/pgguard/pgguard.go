@@ -1,19 +1,27 @@
 // Package pgguard carries the term of an election or a shard in a context, for the guards of package
-// leader/postgres.
+// leader/postgres. It finds and ends guarded transactions that hold a takeover up.
 package pgguard
 
 import (
 	"context"
 
+	"github.com/pglatch/pglatch/internal/txguard"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // A Token is the data that a guard needs about a term.
 type Token struct {
-	Election string // or "shard 7 of tenant"
-	Term     driver.Term
-	Guarding Guarding
+	Election   string // or "shard 7 of tenant"
+	Term       driver.Term
+	Statements *txguard.Statements
+	Args       []any // parameters of the statements, from $2 on
 }
+
+// The refusals of guards.
+const (
+	UnderWay = txguard.Refusal + "a takeover is under way"
+	TermOver = txguard.Refusal + "the term has ended"
+)
 
 type tokenKey struct{}
 

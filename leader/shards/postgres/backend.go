@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
-	"github.com/pglatch/pglatch/leader/internal/pgguard"
+	"github.com/pglatch/pglatch/internal/txguard"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
@@ -24,7 +24,7 @@ type Backend struct {
 	config Config
 	group  group.Group
 	plain  *pgsession.Dialer // for connections that carry no lock
-	guards *pgguard.Statements
+	guards *txguard.Statements
 	room   room
 	waits  waits
 

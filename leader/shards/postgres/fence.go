@@ -3,14 +3,15 @@ package postgres
 import (
 	"fmt"
 
+	"github.com/pglatch/pglatch/internal/txguard"
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
 // newGuards returns the guards of shards whose terms are in the given table. table is SQL.
-func newGuards(table string) *pgguard.Statements {
-	return pgguard.NewStatements(fmt.Sprintf(shardGuard, table), 7)
+func newGuards(table string) *txguard.Statements {
+	return txguard.NewStatements(fmt.Sprintf(shardGuard, table), 7)
 }
 
 // shardGuard first shares the lock of the shard's guards, by which others see whose transaction it is. Then
@@ -27,16 +28,13 @@ var shardGuard = `WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($6::pg_ca
 
 var momentSQL = fmt.Sprintf(group.MomentSQL, "t.since")
 
-// guarding returns the locks and settings of a shard's guards in a term.
-func (o *lockSession) guarding(g driver.Grant) pgguard.Guarding {
+// guardArgs returns the parameters of a shard's guards in a term.
+func (o *lockSession) guardArgs(g driver.Grant) []any {
 	all := o.backend.group
 	lock, _ := all.Guard(g.Name).Single()
 	o.mu.Lock()
 	owned := o.held[g.Name] // of an earlier term, or none: the guards refuse
 	o.mu.Unlock()
-	return pgguard.Guarding{
-		Statements: o.backend.guards,
-		Args:       []any{all.Namespace.String(), g.Name, int(g.Term.Era), int64(g.Term.N), lock, owned.row.Moment},
-		Patience:   pgguard.Patience{Idle: o.ttl, Checks: o.session.Checks()},
-	}
+	return append([]any{all.Namespace.String(), g.Name, int(g.Term.Era), int64(g.Term.N), lock, owned.row.Moment},
+		txguard.Limits{Idle: o.ttl, Checks: o.session.Checks()}.Args()...)
 }

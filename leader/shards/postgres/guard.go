@@ -27,8 +27,7 @@ type NotLeaderError = postgres.NotLeaderError
 // tenant=7".
 type PendingError = postgres.PendingError
 
-// A TxEndedError reports that the function run by InTx ended the transaction. Its Election is "shard 7 of
-// tenant=7".
+// A TxEndedError reports that the function run by InTx ended the transaction. It says what is committed then.
 type TxEndedError = postgres.TxEndedError
 
 // ErrNoTransaction means that the argument of Guard or GuardSQL is not in a transaction: nothing is guarded.
@@ -42,7 +41,8 @@ var ErrReadOnly = postgres.ErrReadOnly
 // need.
 func (o *lockSession) Bind(ctx context.Context, g driver.Grant) context.Context {
 	return pgguard.With(ctx, &pgguard.Token{
-		Election: "shard " + g.Name + " of " + o.backend.config.Namespace.String(), Term: g.Term, Guarding: o.guarding(g),
+		Election: "shard " + g.Name + " of " + o.backend.config.Namespace.String(), Term: g.Term,
+		Statements: o.backend.guards, Args: o.guardArgs(g),
 	})
 }
 

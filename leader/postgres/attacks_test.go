@@ -1,0 +1,101 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/guardtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func TestGuardsOfElectionsStandAllAttacks(t *testing.T) {
+	t.Parallel()
+	guardtest.Run(t, guardtest.Guard{Open: openTerms, Ended: leader.ErrNotLeader, Elsewhere: "the term has ended", TTL: ttl})
+}
+
+// terms are the terms of an election, whose candidates have one backend each.
+type terms struct {
+	judge    judge
+	dsn      string
+	key      namespace.Key
+	backends map[string]*postgres.Backend
+}
+
+func openTerms(tb testing.TB, dsn string, number int) guardtest.Rights {
+	tb.Helper()
+	return &terms{newJudge(tb, dsn), dsn, namespace.Pair(1, int32(100+number)), map[string]*postgres.Backend{}}
+}
+
+func (e *terms) backend(holder string) *postgres.Backend {
+	b := e.backends[holder]
+	if b == nil {
+		b = newBackend(e.judge.t, e.dsn, func(c *postgres.Config) { c.Key = e.key })
+		e.backends[holder] = b
+	}
+	return b
+}
+
+func (e *terms) Begin(tb testing.TB, holder string) guardtest.Right {
+	tb.Helper()
+	b := e.backend(holder)
+	await.Until(tb, patience, func() bool {
+		ctx, cancel := context.WithTimeout(tb.Context(), patience)
+		defer cancel()
+		won, _ := b.TryAcquire(ctx, holder, ttl) // the session of its last term may have ended
+		return won
+	})
+	return right(b.Bind(context.Background()), map[string]guardtest.End{
+		"a release": {Do: func(tb testing.TB) {
+			tb.Helper()
+			release(tb, b, holder)
+		}},
+		"the end of the session": {Do: func(tb testing.TB) {
+			tb.Helper()
+			classid, objid := e.key.Tag().ClassID, e.key.Tag().ObjID
+			e.judge.terminate(one[int](e.judge, `SELECT min(pid)`+here+` AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted`, classid, objid))
+		}},
+	})
+}
+
+func (e *terms) Blocked(tb testing.TB, holder string) {
+	tb.Helper()
+	b, limit := e.backend(holder), 20*time.Millisecond
+	await.Until(tb, patience, func() bool {
+		ctx, cancel := context.WithTimeout(tb.Context(), limit)
+		defer cancel()
+		limit *= 2 // a busy machine
+		won, err := b.TryAcquire(ctx, holder, ttl)
+		require.False(tb, won, "somebody leads beside a guarded transaction")
+		return errors.Is(err, driver.ErrPending)
+	})
+}
+
+// right is the right of the context of a term.
+func right(term context.Context, ends map[string]guardtest.End) guardtest.Right {
+	return guardtest.Right{
+		Guard: func(ctx context.Context, tx txshapes.PgxTx) error {
+			return postgres.Guard(guardtest.Under(ctx, term), tx)
+		},
+		GuardSQL: func(ctx context.Context, tx txshapes.SQLTx) error {
+			return postgres.GuardSQL(guardtest.Under(ctx, term), tx)
+		},
+		InTx: func(ctx context.Context, pool guardtest.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
+			return postgres.InTxOptions(guardtest.Under(ctx, term), pool, options, fn)
+		},
+		InSQLTx: func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
+			return postgres.InSQLTxOptions(guardtest.Under(ctx, term), db, options, fn)
+		},
+		Ends: ends,
+	}
+}
