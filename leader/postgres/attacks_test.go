@@ -55,7 +55,12 @@ func (e *terms) Begin(tb testing.TB, holder string) guardtest.Right {
 		won, _ := b.TryAcquire(ctx, holder, ttl) // the session of its last term may have ended
 		return won
 	})
-	return right(b.Bind(context.Background()), map[string]guardtest.End{
+	right := right(b.Bind(context.Background()))
+	right.Outlives = map[string]func(testing.TB){"a renewal": func(tb testing.TB) {
+		tb.Helper()
+		require.NoError(tb, b.Renew(tb.Context(), holder, ttl))
+	}}
+	right.Ends = map[string]guardtest.End{
 		"a release": {Do: func(tb testing.TB) {
 			tb.Helper()
 			release(tb, b, holder)
@@ -65,7 +70,8 @@ func (e *terms) Begin(tb testing.TB, holder string) guardtest.Right {
 			classid, objid := e.key.Tag().ClassID, e.key.Tag().ObjID
 			e.judge.terminate(one[int](e.judge, `SELECT min(pid)`+here+` AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted`, classid, objid))
 		}},
-	})
+	}
+	return right
 }
 
 func (e *terms) Blocked(tb testing.TB, holder string) {
@@ -82,7 +88,7 @@ func (e *terms) Blocked(tb testing.TB, holder string) {
 }
 
 // right is the right of the context of a term.
-func right(term context.Context, ends map[string]guardtest.End) guardtest.Right {
+func right(term context.Context) guardtest.Right {
 	return guardtest.Right{
 		Guard: func(ctx context.Context, tx txshapes.PgxTx) error {
 			return postgres.Guard(guardtest.Under(ctx, term), tx)
@@ -96,6 +102,5 @@ func right(term context.Context, ends map[string]guardtest.End) guardtest.Right 
 		InSQLTx: func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
 			return postgres.InSQLTxOptions(guardtest.Under(ctx, term), db, options, fn)
 		},
-		Ends: ends,
 	}
 }

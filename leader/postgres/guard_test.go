@@ -98,4 +98,3 @@ func TestAGuardBoundsTheIdlenessOfItsTransactionAndKeepsAShorterBound(t *testing
 	lead(t, a, "a")
 	require.Error(t, tx.Commit(t.Context()))
 }
-

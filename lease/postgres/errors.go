@@ -15,12 +15,17 @@ import (
 	"github.com/pglatch/pglatch/internal/pause"
 	sessions "github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/internal/txguard"
 	"github.com/pglatch/pglatch/lease"
 )
 
 // ErrNoTransaction says that Guard or GuardSQL did not run in a transaction, so the guard ended
 // with its own statement. Nothing is guarded. It says nothing about the lease.
 var ErrNoTransaction = sessions.ErrNoTransaction
+
+// ErrReadOnly says that a guard got a read-only transaction, which is aborted: a guard locks the lease's row.
+// It says nothing about the lease.
+var ErrReadOnly = txguard.ErrReadOnly
 
 var (
 	errGuarded        = errors.New("guarded writes of the lease before are in flight")

@@ -31,5 +31,5 @@ func (v NextVersion) New(config Config) (*Store, error) {
 
 // Guard is the program's Guard.
 func (v NextVersion) Guard(ctx context.Context, tx PgxTx, c lease.Claim) error {
-	return guard(ctx, pgsession.FromPgx(tx), c, v.schema.Version)
+	return guardOf(c, v.schema.Version).Guard(ctx, pgsession.FromPgx(tx))
 }

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"strconv"
 	"sync"
 	"testing"
@@ -18,15 +17,10 @@ import (
 	"github.com/pglatch/pglatch/lease/postgres"
 )
 
-func TestAStaleGuardedWriteChangesNoRow(t *testing.T) {
+func TestARefusalSaysWhatBecameOfTheClaim(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	s, j := newStore(t, dsn), newJudge(t, dsn)
-	db, err := sql.Open("pgx", dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	j.exec("CREATE TABLE report (written_by text)")
-
 	good := acquire(t, s, "current", "a").Claim
 	stale := acquire(t, s, "stale", "a").Claim
 	j.expire("stale")
@@ -48,22 +42,8 @@ func TestAStaleGuardedWriteChangesNoRow(t *testing.T) {
 		"nobody had it":    {lease.Claim{Name: "unknown", Holder: "a", ID: "x", Token: 1}, &lease.NotFoundError{Name: "unknown"}},
 		"it is a good one": {good, nil},
 	} {
-		tx, err := j.pool.Begin(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, c.want, postgres.Guard(t.Context(), tx, c.claim), what)
-		_, err = tx.Exec(t.Context(), "INSERT INTO report VALUES ($1)", what)
-		assert.Equal(t, c.want == nil, err == nil, what)
-		assert.Equal(t, c.want == nil, tx.Commit(t.Context()) == nil, what)
-
-		sqlTx, err := db.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
-		assert.Equal(t, c.want, postgres.GuardSQL(t.Context(), sqlTx, c.claim), what)
-		_, err = sqlTx.ExecContext(t.Context(), "INSERT INTO report VALUES ($1)", what)
-		assert.Equal(t, c.want == nil, err == nil, what)
-		assert.Equal(t, c.want == nil, sqlTx.Commit() == nil, what)
+		assert.Equal(t, c.want, postgres.Guard(t.Context(), j.begin(), c.claim), what)
 	}
-	assert.Equal(t, 2, one[int](j, "SELECT count(*) FROM report WHERE written_by = 'it is a good one'"))
-	assert.Equal(t, 2, one[int](j, "SELECT count(*) FROM report"))
 }
 
 func TestATakeoverWaitsForGuardedWritesInFlight(t *testing.T) {
@@ -229,4 +209,15 @@ func TestAGuardBoundsHowLongItsSessionMayBeIdle(t *testing.T) {
 		require.NoError(t, err, name)
 		assert.Equal(t, c.want, time.Duration(ms)*time.Millisecond, name)
 	}
+}
+
+// The other database has a lease of the same name, holder and token.
+func TestAGuardOnAnotherDatabaseIsRefused(t *testing.T) {
+	t.Parallel()
+	here, there := pgtest.DSN(t), pgtest.DSN(t)
+	a, b := acquire(t, newStore(t, here), "job", "a").Claim, acquire(t, newStore(t, there), "job", "a").Claim
+	require.Equal(t, a.Token, b.Token)
+	j := newJudge(t, there)
+	require.Equal(t, &lease.StaleError{Name: "job", ID: true}, postgres.Guard(t.Context(), j.begin(), a))
+	require.NoError(t, postgres.Guard(t.Context(), j.begin(), b), "the control")
 }

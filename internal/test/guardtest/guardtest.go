@@ -9,6 +9,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,13 +60,15 @@ type Right struct {
 	InSQLTx  func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error
 	// Ends are the ways in which the right ends. Each leaves nobody with a right. "a release" is one of them.
 	Ends map[string]End
+	// Outlives are events that change the record of the right, which lasts.
+	Outlives map[string]func(tb testing.TB)
 }
 
 // An End is a way in which a right ends.
 type End struct {
 	Do func(tb testing.TB)
-	// Error matches the error of a guard after it, until the next right begins; nil = Guard.Ended.
-	Error error
+	// Errors has an error that a guard's matches after it, until the next right begins; nil = Guard.Ended.
+	Errors []error
 	// Waits means that Do waits for guarded transactions that are under way.
 	Waits bool
 }
@@ -83,6 +86,7 @@ var attacks = []struct {
 	{"a guard that comes late", late},
 	{"a takeover beside a guarded transaction", beside},
 	{"a takeover between the statements of a guard", overtaken},
+	{"events that a right outlives", outlives},
 	{"savepoints", savepoints},
 	{"a prepared transaction", prepared},
 	{"values that are no transactions", noTransactions},
@@ -245,28 +249,34 @@ func (r Right) end(tb testing.TB) {
 }
 
 // over ends a right, so that its guards refuse. It returns what their error matches.
-func (a arena) over(rights Rights, right Right) error {
+func (a arena) over(rights Rights, right Right) []error {
 	a.Helper()
 	right.end(a)
 	if a.Lasts {
 		rights.Begin(a, "the next")
-		return a.Ended
+		return []error{a.Ended}
 	}
-	return a.errorAfter(right.Ends["a release"])
+	return a.errorsAfter(right.Ends["a release"])
 }
 
-// errorAfter returns what the error of a guard matches after an end.
-func (a arena) errorAfter(end End) error {
-	if end.Error != nil {
-		return end.Error
+// errorsAfter returns what the error of a guard matches after an end.
+func (a arena) errorsAfter(end End) []error {
+	if end.Errors != nil {
+		return end.Errors
 	}
-	return a.Ended
+	return []error{a.Ended}
 }
 
-// requireRefused requires that a guard refused with an error, and that its transaction can write no more.
-func (a arena) requireRefused(tx any, err, want error) {
+// requireOneOf requires that an error matches one of some.
+func (a arena) requireOneOf(err error, wanted []error, about ...any) {
 	a.Helper()
-	require.ErrorIs(a, err, want)
+	require.True(a, slices.ContainsFunc(wanted, func(want error) bool { return errors.Is(err, want) }), "%v: %v: none of %v", about, err, wanted)
+}
+
+// requireRefused requires that a guard refused with one of some errors, and that its transaction can write no more.
+func (a arena) requireRefused(tx any, err error, wanted ...error) {
+	a.Helper()
+	a.requireOneOf(err, wanted)
 	a.requireAborted(tx)
 }
 

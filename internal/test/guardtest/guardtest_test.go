@@ -37,6 +37,7 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 		"no lock":                                    "a takeover beside a guarded transaction",
 		"no lock, when a function commits":           "InTx: a right that ends between the guards",
 		"no lock, and prepared":                      "a prepared transaction",
+		"a renewal ends the right":                   "events that a right outlives",
 		"no lock, and savepoints":                    "savepoints",
 		"no lock, and many writers":                  "writers that ignore the end of their right",
 		"the lock comes after the check":             "a takeover between the statements of a guard",
@@ -157,6 +158,12 @@ func (f *faulty) Begin(tb testing.TB, _ string) guardtest.Right {
 		},
 		InSQLTx: g.InSQLTx,
 		Ends:    map[string]guardtest.End{"a release": {Do: func(testing.TB) {}}},
+		Outlives: map[string]func(testing.TB){"a renewal": func(tb testing.TB) {
+			tb.Helper()
+			if f.fault == "a renewal ends the right" {
+				g.Args[1] = n + 1
+			}
+		}},
 	}
 }
 

@@ -31,9 +31,12 @@ type terms struct {
 	sessions map[string]driver.Session
 }
 
+// oddName has what placeholders and literals look like in SQL and in libraries.
+const oddName = `a's $1 ? ?0 :name @name {{x}} %s \ "q"`
+
 func openTerms(tb testing.TB, dsn string, number int) guardtest.Rights {
 	tb.Helper()
-	return &terms{newJudge(tb, dsn), dsn, strconv.Itoa(number), map[string]driver.Session{}}
+	return &terms{newJudge(tb, dsn), dsn, oddName + strconv.Itoa(number), map[string]driver.Session{}}
 }
 
 func (s *terms) session(holder string) driver.Session {
@@ -71,6 +74,12 @@ func (s *terms) Begin(tb testing.TB, holder string) guardtest.Right {
 		InSQLTx: func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
 			return postgres.InSQLTxOptions(guardtest.Under(ctx, work), db, options, fn)
 		},
+		Outlives: map[string]func(testing.TB){"a renewal": func(tb testing.TB) {
+			tb.Helper()
+			lost, err := session.Renew(tb.Context(), ttl)
+			require.NoError(tb, err)
+			require.Empty(tb, lost)
+		}},
 		Ends: map[string]guardtest.End{
 			"a release": {Do: func(tb testing.TB) {
 				tb.Helper()

@@ -7,8 +7,6 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off 
 DECLARE
 	r pglatch_lease.locks;
 	seen timestamptz;
-	idle interval := current_setting('idle_in_transaction_session_timeout')::interval;
-	bound interval;
 	busy bool := false;
 BEGIN
 	IF pg_is_in_recovery() THEN
@@ -43,10 +41,27 @@ BEGIN
 		END IF;
 		RAISE EXCEPTION 'pglatch: the lease is being changed: try the whole transaction again' USING ERRCODE = 'serialization_failure';
 	END IF;
-	bound := greatest(r.expires_at - seen, interval '1 second');
-	IF idle = interval '0' OR idle > bound THEN
-		PERFORM set_config('idle_in_transaction_session_timeout', ceil(extract(epoch FROM bound) * 1000)::bigint || 'ms', true);
-	END IF;
+	PERFORM pglatch_lease.limit_client(greatest(r.expires_at - seen, interval '1 second'));
+END $$;
+
+-- limit_client limits for the transaction how long its client may be idle or unreachable, and keeps shorter
+-- limits. The server then notices within about that time that the client has stopped or gone.
+CREATE OR REPLACE FUNCTION pglatch_lease.limit_client(p_bound interval) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	ms CONSTANT bigint := ceil(extract(epoch FROM p_bound) * 1000);
+	probe CONSTANT bigint := greatest(ms / 4000, 1); -- seconds
+	name text;
+	value bigint;
+	now bigint;
+BEGIN
+	FOR name, value IN VALUES ('idle_in_transaction_session_timeout', ms), ('client_connection_check_interval', least(ms / 4, 1000)),
+		('tcp_keepalives_idle', probe), ('tcp_keepalives_interval', probe), ('tcp_keepalives_count', 3)
+	LOOP
+		now := CASE WHEN name LIKE 'tcp%' THEN current_setting(name)::bigint ELSE extract(epoch FROM current_setting(name)::interval) * 1000 END;
+		IF now NOT BETWEEN 1 AND value AND (name <> 'client_connection_check_interval' OR strpos(version(), 'linux') > 0) THEN
+			PERFORM set_config(name, value::text, true);
+		END IF;
+	END LOOP;
 END $$;
 
 CREATE OR REPLACE FUNCTION pglatch_lease.refuse(p_reason text) RETURNS void LANGUAGE plpgsql AS $$
