@@ -55,7 +55,7 @@ func (o *lockSession) Bind(ctx context.Context, g driver.Grant) context.Context 
 //
 // If the term has ended, Guard returns a *NotLeaderError, which matches leader.ErrNotLeader, and the
 // transaction is aborted: it cannot write any more. The same happens if ctx is not of a shard, or has ended
-// with the ownership, and in another database, also if that has a shard of the same name and term. In repeatable read and serializable, a term that has ended since the transaction's
+// with the ownership. It also happens in another database, even if that has a shard of the same name and term. In repeatable read and serializable, a term that has ended since the transaction's
 // snapshot can also cause a serialization failure.
 //
 // Otherwise it behaves like Guard of package leader/postgres: in the settings that keep a node that stops
