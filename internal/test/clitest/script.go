@@ -76,7 +76,7 @@ func Scripts(t *testing.T) {
 type scriptT struct{ *testing.T }
 
 func (t scriptT) Run(name string, f func(testscript.T)) {
-	t.T.Run(name, func(t *testing.T) { f(scriptT{t}) }) //nolint:thelper // the script is the test
+	t.T.Run(name, func(t *testing.T) { f(scriptT{t}) })
 }
 
 func (scriptT) Verbose() bool { return testing.Verbose() }
