@@ -31,6 +31,18 @@ func makeDir(as account) (string, error) {
 	return dir, os.Chmod(dir, 0o755) //nolint:gosec // the server's user must be able to traverse it
 }
 
+// makeData makes the data directory and configures it.
+func (s *Server) makeData(ctx context.Context) error {
+	err := s.fromTemplate(ctx)
+	if err == nil && !s.opts.loopback() {
+		err = appendFile(s.dataFile("pg_hba.conf"), "host all all all trust\nhost replication all all trust\n")
+	}
+	if err != nil {
+		return err
+	}
+	return appendFile(s.dataFile("postgresql.conf"), confLines(s.opts.settings()))
+}
+
 func (s *Server) initdb(ctx context.Context) error {
 	if err := s.as.mkdir(s.dataDir(), 0o700); err != nil {
 		return err
@@ -40,13 +52,7 @@ func (s *Server) initdb(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("initdb of %s: %w\n%s", s.install.BinDir, err, out)
 	}
-	if !s.opts.loopback() {
-		err = appendFile(s.dataFile("pg_hba.conf"), "host all all all trust\nhost replication all all trust\n")
-	}
-	if err != nil {
-		return err
-	}
-	return appendFile(s.dataFile("postgresql.conf"), confLines(s.opts.settings()))
+	return nil
 }
 
 // confLines writes settings as postgresql.conf wants them.

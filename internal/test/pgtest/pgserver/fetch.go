@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,7 +14,7 @@ import (
 	"time"
 )
 
-// cacheDir is the directory of fetched installations. For root it is not below /root, which the server's
+// cacheDir is the directory of fetched installations and templates. For root it is not below /root, which the server's
 // account cannot reach.
 func cacheDir(as account, getenv func(string) string) string {
 	base := getenv("XDG_CACHE_HOME")
@@ -51,15 +52,7 @@ func (f finder) fetch(ctx context.Context, p pin, home string) error {
 	if _, err := f.lookPath("npm"); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(f.cache, 0o755); err != nil {
-		return err
-	}
-	if f.as.drop { // a strict umask of root would lock out the server's account
-		if err := errors.Join(os.Chmod(filepath.Dir(f.cache), 0o755), os.Chmod(f.cache, 0o755)); err != nil {
-			return err
-		}
-	}
-	unlock, err := lockDir(f.cache)
+	unlock, err := lockCache(f.cache, f.as)
 	if err != nil {
 		return err
 	}
@@ -128,8 +121,19 @@ func (f finder) sayTime() (done func()) {
 	}
 }
 
-// lockDir takes the exclusive lock on a directory. The lock ends with the process.
-func lockDir(dir string) (unlock func(), err error) {
+// lockCache creates the cache if it is missing, and takes the exclusive lock on it. The lock ends with the process.
+func lockCache(dir string, as account) (unlock func(), err error) {
+	if !filepath.IsAbs(dir) { // without a HOME
+		return nil, fs.ErrNotExist
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	if as.drop { // a strict umask of root would lock out the server's account
+		if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755)); err != nil {
+			return nil, err
+		}
+	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err

@@ -156,3 +156,15 @@ func query(t *testing.T, dsn, sql string) string {
 	require.NoError(t, conn.Close(t.Context()))
 	return strings.Join(values, "\n")
 }
+
+func TestServersBeginAsCopiesOfOneAndGoTheirOwnWays(t *testing.T) {
+	t.Parallel()
+	a, b := pgtest.StartServer(t, pgserver.Options{}), pgtest.StartServer(t, pgserver.Options{})
+	const identifier = "SELECT system_identifier::text FROM pg_control_system()"
+	assert.Equal(t, query(t, a.DSN(""), identifier), query(t, b.DSN(""), identifier), "initdb would have drawn another one")
+	query(t, a.DSN(""), "CREATE TABLE t (what text)")
+	c := pgtest.StartServer(t, pgserver.Options{})
+	for _, s := range []*pgserver.Server{b, c} {
+		assert.Equal(t, "0", query(t, s.DSN(""), "SELECT count(*)::text FROM pg_tables WHERE tablename = 't'"))
+	}
+}

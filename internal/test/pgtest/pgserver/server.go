@@ -42,7 +42,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.initdb(ctx); err != nil {
+	if err := s.makeData(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("pgserver: %w", err), s.Close())
 	}
 	if err := s.firstStart(ctx); err != nil {

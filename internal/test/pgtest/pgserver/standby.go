@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -51,62 +48,13 @@ func (s *Server) backup(ctx context.Context, target string) error {
 	if _, err := conn.Exec(ctx, "SELECT "+start); err != nil {
 		return err
 	}
-	if err := s.copyData(target); err != nil {
+	if err := s.as.copyData(s.dataDir(), target); err != nil {
 		return err
 	}
 	var label string
 	if err := conn.QueryRow(ctx, "SELECT labelfile FROM "+stop).Scan(&label); err != nil {
 		return err
 	}
-	return errors.Join(s.create(filepath.Join(target, "backup_label"), strings.NewReader(label)),
-		s.create(filepath.Join(target, "standby.signal"), strings.NewReader("")))
-}
-
-// copyData copies the data directory without the running server's own files. Files may vanish meanwhile.
-func (s *Server) copyData(target string) error {
-	return filepath.WalkDir(s.dataDir(), func(path string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		name := strings.TrimPrefix(path, s.dataDir())
-		switch filepath.Dir(name) {
-		case "/pg_replslot", "/pg_dynshmem", "/pg_notify", "/pg_serial", "/pg_snapshots", "/pg_stat_tmp", "/pg_subtrans":
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		switch {
-		case name == "/postmaster.pid" || name == "/postmaster.opts":
-			return nil
-		case entry.IsDir():
-			return s.as.mkdir(target+name, 0o700)
-		}
-		return s.copyFile(path, target+name)
-	})
-}
-
-func (s *Server) copyFile(from, to string) error {
-	source, err := os.Open(from)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer source.Close() //nolint:errcheck // opened for reading
-	return s.create(to, source)
-}
-
-// create makes a file that belongs to the server's account.
-func (s *Server) create(path string, content io.Reader) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, content)
-	return errors.Join(err, f.Close(), s.as.own(path))
+	return errors.Join(s.as.create(filepath.Join(target, "backup_label"), strings.NewReader(label)),
+		s.as.create(filepath.Join(target, "standby.signal"), strings.NewReader("")))
 }
