@@ -6,7 +6,7 @@ package tabletrace
 import (
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 	"weak"
 
 	"github.com/pglatch/pglatch/internal/locktable"
@@ -18,7 +18,26 @@ type Record struct {
 
 	conn, request, holder int // 0 = none
 	caller                caller
-	commands              string // of EventCommands
+	commands              []command // of EventCommands
+}
+
+// A command is a locktable.Command with numbers.
+type command struct {
+	kind          locktable.Kind
+	conn, request int
+	failed        bool // the request
+	holders       []int
+	tag           locktable.Tag
+	pool          bool
+	ahead         int
+	delay         time.Duration
+}
+
+func sameCommands(a, b []command) bool {
+	return slices.EqualFunc(a, b, func(x, y command) bool {
+		return x.kind == y.kind && x.conn == y.conn && x.request == y.request && x.failed == y.failed && slices.Equal(x.holders, y.holders) &&
+			x.tag == y.tag && x.pool == y.pool && x.ahead == y.ahead && x.delay == y.delay
+	})
 }
 
 // A caller is the parameters of a request, or of a holder.
@@ -29,7 +48,7 @@ type caller struct {
 }
 
 func (r Record) String() string {
-	return fmt.Sprintf("%s conn=%d request=%d holder=%d tag=%v %s", r.Kind, r.conn, r.request, r.holder, r.Tag, r.commands)
+	return fmt.Sprintf("%s conn=%d request=%d holder=%d tag=%v %+v", r.Kind, r.conn, r.request, r.holder, r.Tag, r.commands)
 }
 
 // A recorder turns the events of one table into records.
@@ -75,7 +94,7 @@ func (r *recorder) event(t *locktable.Table, e locktable.Event) {
 		rec.holder = number(r, e.Request.Holder, false)
 		rec.caller = r.callerOf(t, e.Request)
 	case locktable.EventCommands:
-		rec.commands = r.text(e.Commands)
+		rec.commands = r.numbered(e.Commands)
 	}
 	r.take(rec)
 }
@@ -95,26 +114,24 @@ func (r *recorder) callerOf(t *locktable.Table, of *locktable.Request) caller {
 	return c
 }
 
-// text formats a table's commands.
-func (r *recorder) text(commands []locktable.Command) string {
-	var b strings.Builder
+// numbered returns a table's commands.
+func (r *recorder) numbered(commands []locktable.Command) (all []command) {
 	for i := range commands {
 		c := &commands[i]
-		fmt.Fprintf(&b, "[%d", c.Kind)
+		n := command{kind: c.Kind, tag: c.Tag, pool: c.Pool, ahead: c.Ahead, delay: c.Delay}
 		if c.Conn != nil {
-			fmt.Fprintf(&b, " conn %d", c.Conn.Number())
+			n.conn = c.Conn.Number()
 		}
 		if c.Request != nil {
-			fmt.Fprintf(&b, " request %d %t", number(r, c.Request, false), c.Request.Err() != nil)
+			n.request, n.failed = number(r, c.Request, false), c.Request.Err() != nil
 		}
-		holders := make([]int, len(c.Holders))
-		for i, h := range c.Holders {
-			holders[i] = number(r, h, false)
+		for _, h := range c.Holders {
+			n.holders = append(n.holders, number(r, h, false))
 		}
-		fmt.Fprintf(&b, " %v %v %t %d %v]", holders, c.Tag, c.Pool, c.Ahead, c.Delay)
+		all = append(all, n)
 	}
-	return b.String()
+	return all
 }
 
 // Nothing reports whether the record is a call of Commands that returned none.
-func (r Record) Nothing() bool { return r.commands == "" }
+func (r Record) Nothing() bool { return len(r.commands) == 0 }

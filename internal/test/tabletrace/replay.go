@@ -98,8 +98,8 @@ func (p *replayer) feed(r Record) {
 // commands compares the commands of both tables, and records them.
 func (p *replayer) commands(r Record) {
 	commands := p.table.Commands()
-	if text := p.text(commands); text != r.commands {
-		p.wrong("it commanded %s, and commands %s now", r.commands, text)
+	if now := p.numbered(commands); !sameCommands(now, r.commands) {
+		p.wrong("it commanded %+v, and commands %+v now", r.commands, now)
 		return
 	}
 	for i := range commands {
