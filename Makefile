@@ -29,7 +29,7 @@ SLOW := ./docs ./advisory ./lease/postgres ./lease/sqlite ./leader/postgres ./in
 TRY     := @failed=; try() { printf '%s\n' "$$*"; "$$@" || failed="$$failed $$*;"; };
 TRY_END := ; [ -z "$$failed" ] || { echo "FAILED:$$failed"; exit 1; }
 # Tests wait for servers and processes most of the time, so more of them run at once than there are processors.
-AT_ONCE := -p 3 -parallel 3
+AT_ONCE := -p 4 -parallel 3
 
 .PHONY: help
 help: ## list the targets
@@ -66,8 +66,8 @@ test: ## run all tests on a real PostgreSQL, with the race detector; after a fai
 	$(GO) build -v $(RACE) ./...
 	$(TRY) \
 	try $(WITHPG) $(GOTEST) $(RACE) -shuffle=on $(AT_ONCE) -timeout 20m $(SLOW) ./...; \
-	try $(WITHPG) sh -c 'printf "%s\n" $(NESTED) | xargs -P 3 -I {} $(GOTEST) -C {} $(RACE) -shuffle=on -timeout 15m ./...'; \
-	try $(WITHPG) sh -c 'printf "%s\n" $(if $(RACE),$(PURE)) $(NESTED_PLAIN) | xargs -P 3 -I {} $(GOTEST) -C {} -shuffle=on -timeout 15m ./...' \
+	try $(WITHPG) sh -c 'printf "%s\n" $(foreach m,$(NESTED),"$(strip $(m) $(RACE))") $(if $(RACE),$(PURE)) $(NESTED_PLAIN) | \
+		xargs -P 3 -L 1 sh -c '\''dir=$$1; shift; exec $(GOTEST) -C $$dir "$$@" -shuffle=on -timeout 15m ./...'\'' -' \
 	$(TRY_END)
 
 .PHONY: test-short
