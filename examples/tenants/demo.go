@@ -117,7 +117,7 @@ func (s *demo) strike(ctx context.Context, node, what string) *fault {
 func (s *demo) recovered(ctx context.Context, f *fault) {
 	var found []gap
 	s.await(ctx, "work for the tenants of node "+f.Name, func() bool {
-		found = gaps(readTerms(s.Database), f.at, f.took)
+		found = gaps(s.Database, f.at, f.took)
 		return len(tenantsOf(found)) == len(f.took) && len(found) > 0
 	})
 	last := found[len(found)-1].Gap
@@ -149,7 +149,7 @@ func (s *demo) joined(ctx context.Context) {
 	s.start(ctx, "D")
 	s.settled(ctx)
 	s.recovered(ctx, &fault{Process: s.nodes["D"], at: at, took: s.board["D"]})
-	moved, part := gaps(readTerms(s.Database), at, tenantNames()), (tenants+len(s.nodes)-1)/len(s.nodes)
+	moved, part := gaps(s.Database, at, tenantNames()), (tenants+len(s.nodes)-1)/len(s.nodes)
 	s.Claim(len(moved) <= part, "%d tenants moved, all to the node that joined: its part is %d", len(moved), part)
 }
 
@@ -161,7 +161,7 @@ func (s *demo) terminated(ctx context.Context) {
 	s.Exec(`SELECT pg_terminate_backend($1)`, pid)
 	all := f.took
 	s.await(ctx, "the loss", func() bool {
-		found := gaps(readTerms(s.Database), f.at, all)
+		found := gaps(s.Database, f.at, all)
 		f.took = tenantsOf(found)
 		return len(found) > 0 && len(found) == len(f.Entries(f.size, lost)) && s.board.even(tenants, s.taking()...)
 	})

@@ -5,12 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
-	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/internal/test/ledgertest"
 )
 
 // The table that the tenants' work writes to. It knows nothing of locks and leases. n orders the
@@ -23,15 +21,11 @@ const ledgerSchema = `CREATE TABLE acts (
 	at     timestamptz NOT NULL DEFAULT clock_timestamp()
 )`
 
+const readActs = `SELECT tenant, term, node, at FROM acts ORDER BY n`
+
 // readTerms returns the content of the table, as the judge of the fault tests sees it.
 func readTerms(d *dbtest.Database) *judge.Terms {
-	rows, _ := d.Pool.Query(d.Context(), `SELECT right(tenant, 3)::int, term, ascii(node), at FROM acts ORDER BY n`)
-	terms, op, term := judge.NewTerms(), judge.Operation{N: 1}, int64(0)
-	_, err := pgx.ForEachRow(rows, []any{&op.Key, &term, &op.Node, &op.At}, func() error {
-		op.Term = driver.TermOf(uint64(term))
-		terms.See(op)
-		return nil
-	})
+	terms, _, err := ledgertest.ReadTerms(d.Context(), d.Pool, readActs)
 	demokit.Check(err)
 	return terms
 }
@@ -44,11 +38,13 @@ type gap struct {
 
 // gaps returns the gaps of some tenants before terms that began since a moment, the shortest first. It leaves out each
 // tenant's first term. The time before that moment does not count: nothing was wrong then.
-func gaps(terms *judge.Terms, since time.Time, tenants []string) (found []gap) {
+func gaps(d *dbtest.Database, since time.Time, tenants []string) (found []gap) {
+	terms, names, err := ledgertest.ReadTerms(d.Context(), d.Pool, readActs)
+	demokit.Check(err)
 	for key, began := range terms.Since(since) {
 		for _, t := range began {
-			if name := tenantName(key); t.Gap > 0 && slices.Contains(tenants, name) {
-				found = append(found, gap{name, min(t.Gap, t.Began.Sub(since))})
+			if t.Gap > 0 && slices.Contains(tenants, names[key]) {
+				found = append(found, gap{names[key], min(t.Gap, t.Began.Sub(since))})
 			}
 		}
 	}

@@ -69,12 +69,10 @@ var group = namespace.Must(7, "tenant")
 func tenantNames() []string {
 	names := make([]string, tenants)
 	for i := range names {
-		names[i] = tenantName(i)
+		names[i] = fmt.Sprintf("tenant-%03d", i)
 	}
 	return names
 }
-
-func tenantName(i int) string { return fmt.Sprintf("tenant-%03d", i) }
 
 func openBackend(dsn string) (*postgres.Backend, error) {
 	return postgres.New(postgres.Config{DSN: dsn, Namespace: group, CreateTable: true})

@@ -39,22 +39,21 @@ func TestTheTableShowsWhatMustNotBe(t *testing.T) {
 		late, shared := readTerms(db).Drain()
 		assert.Equal(t, []int{wantLate, wantShared}, []int{len(late), len(shared)})
 	}
-	const x, y = "tenant-001", "tenant-002"
-	write(1, x, 1, "A")
-	write(1, y, 1, "B")
-	write(2, x, 1, "A")
-	write(7, x, 2, "B")
-	write(9, y, 2, "A")
+	write(1, "x", 1, "A")
+	write(1, "y", 1, "B")
+	write(2, "x", 1, "A")
+	write(7, "x", 2, "B")
+	write(9, "y", 2, "A")
 	judged(0, 0)
-	assert.Equal(t, []gap{{x, 3 * time.Second}, {y, 5 * time.Second}}, gaps(readTerms(db), at(4), []string{x, y}), "from the fault on")
-	assert.Equal(t, []gap{{x, 5 * time.Second}}, gaps(readTerms(db), at(0), []string{x}), "from the last row on; a first term has no gap")
+	assert.Equal(t, []gap{{"x", 3 * time.Second}, {"y", 5 * time.Second}}, gaps(db, at(4), []string{"x", "y"}), "from the fault on")
+	assert.Equal(t, []gap{{"x", 5 * time.Second}}, gaps(db, at(0), []string{"x"}), "from the last row on; a first term has no gap")
 
-	write(10, x, 1, "A")
+	write(10, "x", 1, "A")
 	judged(1, 0)
-	write(11, y, 2, "B")
+	write(11, "y", 2, "B")
 	judged(1, 1)
-	write(12, x, 4, "B")
-	write(13, x, 3, "A")
+	write(12, "x", 4, "B")
+	write(13, "x", 3, "A")
 	judged(2, 1)
 }
 

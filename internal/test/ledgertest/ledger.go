@@ -2,10 +2,15 @@ package ledgertest
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/judge"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // schema creates the table of writes. A trigger locks the row of the write's key in top until its commit, so that seq is
@@ -34,24 +39,42 @@ type verdict struct {
 	Writes, Terms int
 	Stale         int // writes of a term after a later one had begun, as the trigger found them
 	Late          int // writes of a term after one of a later term, by their order alone
-	Shared        int // terms in which more than one node wrote
-	Fallen        int // terms that began after a later one
+	Shared        int // writes of a term in which another node had written
 }
 
-const judgeSQL = `
-WITH marked AS (
-	SELECT *, max(term) OVER (PARTITION BY key ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest FROM writes
-), terms AS (
-	SELECT count(DISTINCT node) AS nodes, (array_agg(term < highest ORDER BY seq))[1] AS fallen FROM marked GROUP BY key, term
-)
-SELECT (SELECT count(*) FROM marked) AS writes, (SELECT count(*) FROM terms) AS terms, (SELECT coalesce(sum(stale), 0)::bigint FROM top) AS stale,
-	(SELECT count(*) FROM marked WHERE term < highest) AS late,
-	(SELECT count(*) FROM terms WHERE nodes > 1) AS shared, (SELECT count(*) FROM terms WHERE fallen) AS fallen`
-
-func (l *Ledger) judge(t *testing.T) verdict {
+func (l *Ledger) judge(t *testing.T) (v verdict) {
 	t.Helper()
-	rows, _ := l.Pool.Query(context.Background(), judgeSQL) // CollectExactlyOneRow returns the error
-	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[verdict])
+	terms, _, err := ReadTerms(context.Background(), l.Pool, "SELECT key, term, node, now() FROM writes ORDER BY key, seq")
 	require.NoError(t, err)
+	require.NoError(t, l.Pool.QueryRow(context.Background(), "SELECT coalesce(sum(stale), 0)::bigint FROM top").Scan(&v.Stale))
+	v.Terms, v.Writes, _ = terms.Total()
+	late, shared := terms.Drain()
+	v.Late, v.Shared = len(late), len(shared)
 	return v
+}
+
+// ReadTerms has the judge of the fault tests see writes: rows of a key, a term, a node and a time, in their order. A key's
+// number in the judge is its place in keys.
+func ReadTerms(ctx context.Context, pool *pgxpool.Pool, sql string) (terms *judge.Terms, keys []string, err error) {
+	terms = judge.NewTerms()
+	var nodes []string
+	var key, node string
+	var term uint64
+	op := judge.Operation{N: 1}
+	rows, _ := pool.Query(ctx, sql) // ForEachRow returns the error
+	_, err = pgx.ForEachRow(rows, []any{&key, &term, &node, &op.At}, func() error {
+		op.Key, op.Node, op.Term = place(&keys, key), place(&nodes, node), driver.TermOf(term)
+		terms.See(op)
+		return nil
+	})
+	return terms, keys, err
+}
+
+// place returns the place of a text among all, to which it adds a new one.
+func place(all *[]string, text string) int {
+	i := slices.Index(*all, text)
+	if i < 0 {
+		i, *all = len(*all), append(*all, text)
+	}
+	return i
 }
