@@ -25,7 +25,7 @@ type demo struct {
 }
 
 // tell starts the database.
-func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
+func tell(d *demokit.Demo, broken bool) demokit.Story {
 	demokit.Check(d.OpenDatabase())
 	d.Exec(ledgerSchema)
 	s := &demo{d, broken, demokit.Must(openBackend(d.DSN)), nil, map[string]*demokit.Process{}}
@@ -47,7 +47,7 @@ func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
 	return demokit.Story{Scenes: scenes, Stay: s.stay}
 }
 
-func (s *demo) start(ctx context.Context, name string) {
+func (s *demo) start(name string) {
 	var env []string
 	if s.broken {
 		env = append(env, brokenVariable+"=yes")
@@ -105,7 +105,7 @@ type fault struct {
 }
 
 // strike notes the moment of a fault. Unless the scene changes it, the fault takes all tenants of the node.
-func (s *demo) strike(ctx context.Context, node, what string) *fault {
+func (s *demo) strike(node, what string) *fault {
 	n := s.nodes[node]
 	f := &fault{n, s.Now(), n.Size(), s.board[node]}
 	s.Say("%s: node %s, which has %d tenants", what, node, len(f.took))
@@ -128,7 +128,7 @@ func (s *demo) recovered(ctx context.Context, f *fault) {
 // started shows how tenants are spread.
 func (s *demo) started(ctx context.Context) {
 	for _, name := range []string{"A", "B", "C"} {
-		s.start(ctx, name)
+		s.start(name)
 	}
 	s.settled(ctx)
 	s.await(ctx, "each tenant's first row", func() bool { return len(readTerms(s.Database).Latest()) == tenants })
@@ -136,7 +136,7 @@ func (s *demo) started(ctx context.Context) {
 
 // killed shows that ownership does not outlive the owner's process.
 func (s *demo) killed(ctx context.Context) {
-	f := s.strike(ctx, "B", "kill -9")
+	f := s.strike("B", "kill -9")
 	f.Kill()
 	delete(s.nodes, f.Name)
 	s.settled(ctx)
@@ -146,7 +146,7 @@ func (s *demo) killed(ctx context.Context) {
 // joined shows the effect of a new node on the others.
 func (s *demo) joined(ctx context.Context) {
 	at := s.Now()
-	s.start(ctx, "D")
+	s.start("D")
 	s.settled(ctx)
 	s.recovered(ctx, &fault{Process: s.nodes["D"], at: at, took: s.board["D"]})
 	moved, part := gaps(s.Database, at, tenantNames()), (tenants+len(s.nodes)-1)/len(s.nodes)
@@ -155,7 +155,7 @@ func (s *demo) joined(ctx context.Context) {
 
 // terminated shows that half of a node's tenants do not depend on any one connection.
 func (s *demo) terminated(ctx context.Context) {
-	f := s.strike(ctx, "A", "pg_terminate_backend of one of two connections")
+	f := s.strike("A", "pg_terminate_backend of one of two connections")
 	pid := dbtest.Ask[int](s.Database, `SELECT pid FROM pg_stat_activity JOIN pg_locks USING (pid)
 		WHERE datname = current_database() AND application_name = $1 AND locktype = 'advisory' AND granted GROUP BY pid ORDER BY count(*) DESC LIMIT 1`, f.Name)
 	s.Exec(`SELECT pg_terminate_backend($1)`, pid)
@@ -171,7 +171,7 @@ func (s *demo) terminated(ctx context.Context) {
 
 // drained shows a node that gives up its tenants and gets none.
 func (s *demo) drained(ctx context.Context) {
-	f := s.strike(ctx, "D", "pglatch shards drain, while its process works on")
+	f := s.strike("D", "pglatch shards drain, while its process works on")
 	demokit.Check(s.backend.Drain(ctx, f.Name, true))
 	s.settle(ctx, "A", "C")
 	s.recovered(ctx, f)
@@ -183,7 +183,7 @@ func (s *demo) drained(ctx context.Context) {
 
 // stopped shows what only a guard can do: a stopped node cannot know that time has passed.
 func (s *demo) stopped(ctx context.Context) {
-	f := s.strike(ctx, "C", "kill -STOP")
+	f := s.strike("C", "kill -STOP")
 	f.Signal(syscall.SIGSTOP)
 	s.settle(ctx, slices.DeleteFunc(s.taking(), func(name string) bool { return name == f.Name })...)
 	s.recovered(ctx, f)
@@ -201,7 +201,7 @@ func (s *demo) stopped(ctx context.Context) {
 
 // left shows a clean stop.
 func (s *demo) left(ctx context.Context) {
-	f := s.strike(ctx, "A", "kill -TERM")
+	f := s.strike("A", "kill -TERM")
 	f.Terminate()
 	delete(s.nodes, f.Name)
 	s.settled(ctx)

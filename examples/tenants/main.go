@@ -38,7 +38,7 @@ import (
 func main() {
 	broken := flag.Bool("break", false, "the control: the writes are not guarded, so that a claim must fail")
 	demokit.Main(fmt.Sprintf("pglatch: %d tenants, three nodes, one PostgreSQL: who owns what", tenants), serve,
-		func(ctx context.Context, d *demokit.Demo) demokit.Story { return tell(ctx, d, *broken) })
+		func(_ context.Context, d *demokit.Demo) demokit.Story { return tell(d, *broken) })
 }
 
 // Timings, shorter than in production so that the demo does not take long.

@@ -153,7 +153,7 @@ func TestASessionThatOnlyListensLastsUntilItsOwnerFailsToPing(t *testing.T) {
 	tick := time.NewTicker(s.from.config.T / 4)
 	defer tick.Stop()
 	var last time.Time // before the last ping
-	for range 5 { // which takes longer than T
+	for range 5 {      // which takes longer than T
 		s.Listen(report)
 		<-tick.C
 		last = time.Now()

@@ -40,12 +40,25 @@ type Demo struct {
 	failed bool
 }
 
-func (d *Demo) Helper()                  {} //nolint:revive // see testing.TB
+// Helper does nothing. It is, like the next methods, a part of testing.TB that helpers call.
+func (d *Demo) Helper() {}
+
+// Context returns a context that Ctrl-C ends.
 func (d *Demo) Context() context.Context { return d.ctx }
-func (d *Demo) Cleanup(end func())       { d.ends = append(d.ends, end) }
-func (d *Demo) Failed() bool             { return d.failed && d.ctx.Err() == nil }
-func (d *Demo) FailNow()                 { panic(failure{}) }
-func (d *Demo) Log(args ...any)          { fmt.Fprintln(os.Stderr, args...) }
+
+// Cleanup has end called when the demo ends, the last one first.
+func (d *Demo) Cleanup(end func()) { d.ends = append(d.ends, end) }
+
+// Failed reports whether a scene or a claim failed, other than by Ctrl-C.
+func (d *Demo) Failed() bool { return d.failed && d.ctx.Err() == nil }
+
+// FailNow ends the scene.
+func (d *Demo) FailNow() { panic(failure{}) }
+
+// Log prints on stderr.
+func (d *Demo) Log(args ...any) { fmt.Fprintln(os.Stderr, args...) }
+
+// Errorf records what went wrong.
 func (d *Demo) Errorf(format string, args ...any) {
 	d.failed, d.err = true, errors.Join(d.err, fmt.Errorf(format, args...))
 }

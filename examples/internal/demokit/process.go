@@ -31,7 +31,7 @@ type Node struct {
 	Name string
 	DSN  string          // of the demo's database
 	Log  *slog.Logger    // which the demo reads: JSON on stderr
-	Next <-chan struct{} // receives a value for each line that the process is told
+	Next <-chan struct{} // has a value for each line of standard input
 }
 
 // ServeNode runs serve in a process that Start started, and ends the process then. In another it does nothing. SIGTERM

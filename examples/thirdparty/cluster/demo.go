@@ -50,7 +50,7 @@ func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
 	}
 	for i, address := range demokit.Must(etcdtest.FreeAddresses(ctx, 2)) {
 		s.servers[i] = &server{address: address}
-		s.serve(ctx, s.servers[i], []string{"A", "B"}[i])
+		s.serve(s.servers[i], []string{"A", "B"}[i])
 	}
 	s.Defer(func() error { s.leave(); s.working.Wait(); return nil })
 	if broken {
@@ -69,7 +69,7 @@ func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
 }
 
 // serve starts a lock server, or restarts it after a kill.
-func (s *demo) serve(ctx context.Context, at *server, name string) {
+func (s *demo) serve(at *server, name string) {
 	var cluster []string
 	for _, m := range s.members {
 		cluster = append(cluster, m.Address)
@@ -124,7 +124,7 @@ func (s *demo) awaitLeader(ctx context.Context) (leader *etcdtest.Process) {
 }
 
 // awaitVisits waits for this many further visits.
-func (s *demo) awaitVisits(ctx context.Context, more int) {
+func (s *demo) awaitVisits(more int) {
 	began, _ := s.witness.count()
 	s.Await("visits", func() bool {
 		select {
@@ -147,7 +147,7 @@ func (s *demo) second(ctx context.Context) {
 }
 
 // everybody waits until every client has entered since a moment.
-func (s *demo) everybody(ctx context.Context, from time.Time) {
+func (s *demo) everybody(from time.Time) {
 	s.Await("every client to be inside once", func() bool {
 		seen := map[int]bool{}
 		for _, v := range s.witness.since(from) {
@@ -169,7 +169,7 @@ func (s *demo) steady(ctx context.Context) {
 		s.Await("two clients inside", func() bool { twice, _ := s.witness.wrong(); return len(twice) > 0 })
 		return
 	}
-	s.everybody(ctx, time.Time{})
+	s.everybody(time.Time{})
 	s.Claim(true, "each of the %d clients was inside: both servers grant, and waiters of both have their turn", all)
 	s.claimSafe()
 }
@@ -182,7 +182,7 @@ func (s *demo) claimSafe() {
 
 // showGap prints for how long nobody was served after a kill, and draws it.
 func (s *demo) showGap(ctx context.Context, killed time.Time) {
-	s.awaitVisits(ctx, 100)
+	s.awaitVisits(100)
 	s.Say("%s", s.Paint(demokit.Bold, "nobody was served for "+demokit.Pretty(gap(killed, s.witness.since(killed)))))
 	spans := []demokit.Span{{Row: "kill -9", Began: killed, Ended: killed}}
 	for _, v := range s.witness.since(killed.Add(-500 * time.Millisecond)) {
@@ -223,9 +223,9 @@ func (s *demo) serverKilled(dead, heir *server) func(context.Context) {
 		s.Say("kill -9 %d: lock server %s", dead.PID(), dead.Name)
 		dead.Kill()
 		s.showGap(ctx, at)
-		s.everybody(ctx, at)
+		s.everybody(at)
 		s.Claim(true, "all %d clients were inside again, through %s", all, heir.Name)
-		s.serve(ctx, dead, dead.Name)
+		s.serve(dead, dead.Name)
 		s.claimSafe()
 	}
 }

@@ -61,7 +61,7 @@ func ReadTerms(ctx context.Context, pool *pgxpool.Pool, sql string) (terms *judg
 	var key, node string
 	var term uint64
 	op := judge.Operation{N: 1}
-	rows, _ := pool.Query(ctx, sql) // ForEachRow returns the error
+	rows, _ := pool.Query(ctx, sql) //nolint:rowserrcheck // ForEachRow returns the error
 	_, err = pgx.ForEachRow(rows, []any{&key, &term, &node, &op.At}, func() error {
 		op.Key, op.Node, op.Term = place(&keys, key), place(&nodes, node), driver.TermOf(term)
 		terms.See(op)

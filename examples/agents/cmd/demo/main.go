@@ -311,7 +311,7 @@ func (d *demo) stopped(ctx context.Context) {
 	y = <-hook
 	d.refused(d.a, y)
 	d.Claim(y.Status == http.StatusServiceUnavailable, "A found its lock lost")
-	d.claimNothingWritten(ctx, x)
+	d.claimNothingWritten(x)
 	d.Claim(d.persist(ctx, d.a, "stop", x).Status == http.StatusOK, "A serves again: 200 for its next hook")
 }
 
@@ -319,7 +319,7 @@ func (d *demo) stopped(ctx context.Context) {
 func (d *demo) tookOver(ctx context.Context, x agent, y demokit.Answer, fault time.Time, bound time.Duration) {
 	after := d.began(ctx, x, d.b).Began.Sub(fault)
 	d.Claim(y.Status == http.StatusOK && after > 0 && after < bound, "B began %s after that, and answers %d", demokit.Pretty(after), y.Status)
-	d.claimNothingWritten(ctx, x)
+	d.claimNothingWritten(x)
 }
 
 // persist repeats a hook, after the pause that Retry-After asks for, until the answer is not 423.
@@ -335,7 +335,7 @@ func (d *demo) persist(ctx context.Context, at *demokit.Process, hook string, x 
 }
 
 // claimNothingWritten claims that A's hook did not write what it would have written at its end.
-func (d *demo) claimNothingWritten(ctx context.Context, x agent) {
+func (d *demo) claimNothingWritten(x agent) {
 	said := dbtest.Ask[string](d.Database, `SELECT coalesce(string_agg(text, ', '), '') FROM hooks.turns JOIN hooks.commands c ON c.id = command_id WHERE agent_id = $1`, x.id)
 	ended := dbtest.Ask[int](d.Database, `SELECT count(ended_at) FROM spans WHERE agent_id = $1 AND replica = 'A' AND hook = 'user-prompt-submit'`, x.id)
 	d.Claim(said == "by B" && ended == 0, "B's prompt is in the database, and nothing of A's hook")

@@ -85,7 +85,7 @@ func (d *demo) elect(ctx context.Context) {
 	d.leader.Await(0, acquired)
 	d.follower = d.Start("B")
 	d.follower.Await(0, skipping)
-	d.awaitRuns(ctx, d.leader)
+	d.awaitRuns(d.leader)
 	d.show(d.leader, acquired, serviceStarted)
 	d.show(d.follower, skipping)
 	d.Claim(slices.Equal(d.leader.Values(serviceStarted, "service"), schedulers), "A logs %q, and starts all %d", acquired, len(schedulers))
@@ -120,17 +120,17 @@ func (d *demo) serveAll(ctx context.Context) {
 	for i := range queries {
 		status(ctx, []*demokit.Process{d.leader, d.follower}[i%2], "/query?q=repo")
 	}
-	a, b := d.byNode(ctx, `SELECT count(*) FROM code.queries WHERE node LIKE $1`)
+	a, b := d.byNode(`SELECT count(*) FROM code.queries WHERE node LIKE $1`)
 	d.Claim(a == queries/2 && b == queries/2, "of %d queries, to A and B in turn, A answered %d and B %d", queries, a, b)
 	d.Say("%d jobs of %s for whoever claims them", repos, demokit.Pretty(work))
-	d.queue(ctx, "repo-", repos, work)
+	d.queue("repo-", repos, work)
 	d.Await("the jobs", func() bool {
 		return dbtest.Ask[int](d.Database, `SELECT count(*) FROM code.jobs WHERE state = 'done'`) >= repos
 	})
-	a, b = d.byNode(ctx, `SELECT count(*) FROM code.jobs WHERE state = 'done' AND node LIKE $1`)
+	a, b = d.byNode(`SELECT count(*) FROM code.jobs WHERE state = 'done' AND node LIKE $1`)
 	d.Claim(a > 0 && b > 0 && a+b == repos, "of %d jobs A did %d and B %d, none of them twice", repos, a, b)
 	d.Await("heartbeats", func() bool {
-		a, b := d.byNode(ctx, `SELECT count(*) FROM code.heartbeats WHERE at > now() - interval '1 s' AND node LIKE $1`)
+		a, b := d.byNode(`SELECT count(*) FROM code.heartbeats WHERE at > now() - interval '1 s' AND node LIKE $1`)
 		return a == 1 && b == 1
 	})
 	d.Claim(true, "both beat: the last sign of life of each is less than 1 s old")
@@ -139,7 +139,7 @@ func (d *demo) serveAll(ctx context.Context) {
 // killed shows that leadership does not outlive the leader's process.
 func (d *demo) killed(ctx context.Context) {
 	const large = 3 * time.Second
-	d.queue(ctx, "large-", 2, large)
+	d.queue("large-", 2, large)
 	d.Await("a job at each node", func() bool {
 		return dbtest.Ask[bool](d.Database, `SELECT count(DISTINCT node) = 2 FROM code.jobs WHERE state = 'running'`)
 	})
@@ -149,11 +149,11 @@ func (d *demo) killed(ctx context.Context) {
 	dead.Kill()
 	d.Say("kill -9 %d", dead.PID())
 	took := heir.Await(size, acquired).Time().Sub(at)
-	d.awaitRuns(ctx, heir)
+	d.awaitRuns(heir)
 	d.Say("%s leads %s after the kill, and all %d schedulers have run there after %s", heir.Name, demokit.Pretty(took), len(schedulers), demokit.Pretty(time.Since(at)))
 	d.show(heir, acquired, serviceStarted)
 	d.Claim(took > 0 && took < driver.DefaultLeaseDuration/2, "the follower took over at once: no lease of %s had to pass", demokit.Pretty(driver.DefaultLeaseDuration))
-	d.claimTerms(ctx)
+	d.claimTerms()
 	d.Await("the jobs", func() bool {
 		return dbtest.Ask[int](d.Database, `SELECT count(*) FROM code.jobs JOIN code.repos r ON r.id = repo_id
 			WHERE r.name LIKE 'large-%' AND state = 'done' AND node LIKE $1`, heir.Name+"-%") == 2
@@ -164,7 +164,7 @@ func (d *demo) killed(ctx context.Context) {
 }
 
 // claimTerms claims what the guard of each run ensures: no run of an old term comes after one of a new term.
-func (d *demo) claimTerms(ctx context.Context) {
+func (d *demo) claimTerms() {
 	late := dbtest.Ask[int](d.Database, `SELECT count(*) FILTER (WHERE term < last)
 		FROM (SELECT term, lag(term) OVER (ORDER BY id) AS last FROM code.runs) r`)
 	terms := dbtest.Ask[int](d.Database, `SELECT count(DISTINCT term) FROM code.runs`)
@@ -190,7 +190,7 @@ func (d *demo) terminated(ctx context.Context) {
 	old.Terminate()
 	ended := time.Since(at)
 	leads := heir.Await(size, acquired).Time()
-	d.awaitRuns(ctx, heir)
+	d.awaitRuns(heir)
 	d.show(old, serviceStopped)
 	d.show(heir, acquired, serviceStarted)
 	stops := old.Values(serviceStopped, "service")
@@ -202,22 +202,22 @@ func (d *demo) terminated(ctx context.Context) {
 	d.Claim(leads.After(last), "leadership went when they had stopped, not before")
 	d.Claim(true, "the process ended in good order, with exit code 0")
 	d.leader, d.follower = heir, d.Start(old.Name)
-	d.claimTerms(ctx)
+	d.claimTerms()
 }
 
 // queue creates repositories and a job for each.
-func (d *demo) queue(ctx context.Context, name string, count int, work time.Duration) {
+func (d *demo) queue(name string, count int, work time.Duration) {
 	d.Exec(`WITH r AS (INSERT INTO code.repos (name) SELECT $1 || n FROM generate_series(1, $2) n RETURNING id)
 		INSERT INTO code.jobs (repo_id, work) SELECT id, $3 FROM r`, name, count, work)
 }
 
 // byNode runs a query that returns a number, once for A and once for B.
-func (d *demo) byNode(ctx context.Context, sql string) (a, b int) {
+func (d *demo) byNode(sql string) (a, b int) {
 	return dbtest.Ask[int](d.Database, sql, "A-%"), dbtest.Ask[int](d.Database, sql, "B-%")
 }
 
 // awaitRuns waits until all schedulers have run on a node in the newest term.
-func (d *demo) awaitRuns(ctx context.Context, n *demokit.Process) {
+func (d *demo) awaitRuns(n *demokit.Process) {
 	d.Await("the schedulers of "+n.Name, func() bool {
 		return dbtest.Ask[int](d.Database, `SELECT count(DISTINCT scheduler) FROM code.runs
 			WHERE term = (SELECT max(term) FROM code.runs) AND node LIKE $1`, n.Name+"-%") == len(schedulers) &&
