@@ -48,6 +48,7 @@ func newStage(t *testing.T) *stage {
 	}
 	_, address := clitest.Serve(t, clitest.At(clitest.Nowhere), "--store", "sqlite:"+filepath.Join(t.TempDir(), "locks.db"))
 	s.env = clitest.At(s.dsn, "PGLATCH_NAMESPACES=agent=1,order=2", "PGLATCH_LOCK_SERVER=http://"+address,
+		"STATE_DIRECTORY=", "XDG_STATE_HOME="+t.TempDir(),
 		"PATH="+filepath.Dir(clitest.Binary)+":"+os.Getenv("PATH"))
 	return s
 }
