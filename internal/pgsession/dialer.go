@@ -16,7 +16,7 @@ type Dialer struct{ maker }
 
 // NewDialer returns a Dialer without connecting. It ignores MaxSessions.
 func NewDialer(config Config) *Dialer {
-	return &Dialer{maker{config: config}}
+	return &Dialer{maker{config: config, times: config.times(), trust: config.times().Trust()}}
 }
 
 // Dial connects and returns a session without locks. ctx bounds only the call.

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
@@ -18,7 +20,9 @@ import (
 // A maker turns connections into lock sessions.
 type maker struct {
 	config    Config
-	lineage   *lineage // nil = sessions may use any server
+	times     renew.Times   // those of config
+	trust     time.Duration // and how long an answer is trusted
+	lineage   *lineage      // nil = sessions may use any server
 	counters  counters
 	clock     boottime.Clock // for frequent reads
 	verdict   atomic.Bool    // a pooler was detected, and it keeps sessions apart

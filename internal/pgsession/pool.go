@@ -21,7 +21,7 @@ var _ session.Source = (*Pool)(nil)
 // Open connects once, to detect a wrong password, a standby or a transaction pooler immediately.
 // ctx bounds only the call.
 func Open(ctx context.Context, config Config) (*Pool, error) {
-	p := &Pool{maker: maker{config: config, lineage: newLineage(config.LossDrain)}}
+	p := &Pool{maker: maker{config: config, times: config.times(), trust: config.times().Trust(), lineage: newLineage(config.LossDrain)}}
 	pc, err := config.poolConfig(p.connConfig())
 	if err != nil {
 		return nil, err

@@ -79,7 +79,7 @@ func (s *Session) state(at time.Time) session.State {
 	switch {
 	case s.lost.Load() != nil, deadline != 0 && now >= deadline:
 		return session.Lost
-	case ping != 0 && now-ping > int64(s.from.config.times().Timeout):
+	case ping != 0 && now-ping > int64(s.from.times.Timeout):
 		return session.Doubtful
 	}
 	return session.Held
@@ -167,7 +167,7 @@ func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 		return s.lose(fmt.Errorf("%w: backend %d answered instead of %d", session.ErrPooler, pid, s.link.pid))
 	}
 	s.from.counters.pidChecks.Add(1)
-	s.deadline.Store(int64(sent + s.from.config.times().Trust()))
+	s.deadline.Store(int64(sent + s.from.trust))
 	s.link.judged()
 	return nil
 }

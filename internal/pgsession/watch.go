@@ -51,7 +51,7 @@ func (s *Session) listen(ctx context.Context, quiet bool) error {
 	s.setDeadline(0)
 	last := time.Now()
 	for {
-		pause := time.Until(last.Add(s.from.config.times().Interval))
+		pause := time.Until(last.Add(s.from.times.Interval))
 		if quiet {
 			pause = s.lease()
 		}
