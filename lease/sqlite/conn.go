@@ -16,6 +16,7 @@ import (
 // take a third of the time of a short statement. It is not safe for concurrent use.
 type conn struct {
 	raw                     driver.Conn
+	prepared                []driver.Stmt // all of these:
 	begin, commit, rollback driver.Stmt
 	state, setState         driver.Stmt
 	setTally, dropTally     driver.Stmt
@@ -80,7 +81,7 @@ func (c *conn) prepare() error {
 		if err != nil {
 			return err // stmt is no nil interface then
 		}
-		*s.stmt = stmt
+		*s.stmt, c.prepared = stmt, append(c.prepared, stmt)
 	}
 	return nil
 }
@@ -88,13 +89,8 @@ func (c *conn) prepare() error {
 // close finalizes the statements and closes the connection, which copies the WAL into the file.
 func (c *conn) close() error {
 	var errs []error
-	for _, stmt := range []driver.Stmt{
-		c.begin, c.commit, c.rollback, c.state, c.setState, c.setTally, c.dropTally,
-		c.get, c.put, c.drop, c.enqueue, c.unqueue,
-	} {
-		if stmt != nil {
-			errs = append(errs, stmt.Close())
-		}
+	for _, stmt := range c.prepared {
+		errs = append(errs, stmt.Close())
 	}
 	return errors.Join(append(errs, c.raw.Close())...)
 }
@@ -177,13 +173,7 @@ func (c *conn) run(text string) error {
 }
 
 // integer runs a query that returns one integer.
-func (c *conn) integer(query string) (int64, error) {
-	stmt, err := c.raw.Prepare(query)
-	if err != nil {
-		return 0, err
-	}
-	dest := make([]driver.Value, 1)
-	_, err = c.first(stmt, dest)
-	n, _ := dest[0].(int64)
-	return n, errors.Join(err, stmt.Close())
+func (c *conn) integer(query string) (n int64, err error) {
+	err = c.each(query, 1, func(row []int64) { n = row[0] })
+	return n, err
 }

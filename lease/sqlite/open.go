@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -20,7 +19,7 @@ type settings struct {
 	pragmas []string
 	sync    func(*os.File) error // nil = (*os.File).Sync
 	vfs     string               // "" = SQLite's
-	sweep   time.Duration        // 0 = sweepTime
+	sweep   time.Duration        // of rules.Transactions
 }
 
 // Open opens the store in the file at path. It creates the file if its directory exists. Open reads
@@ -40,7 +39,6 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if set.sync == nil {
 		set.sync = (*os.File).Sync
 	}
-	set.sweep = cmp.Or(set.sweep, sweepTime)
 	if set.wall == nil {
 		set.wall = time.Now
 	}
@@ -65,12 +63,11 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 			// overwrite takes less than half as long.
 			"wal_autocheckpoint(1000)",
 		}, set.pragmas...)...),
-		logger:   cfg.Logger,
-		counters: &counters{},
-		noEra:    set.noEra,
-		durable:  cfg.Durability == Durable,
-		sync:     set.sync,
-		rows:     newCache(cfg.CacheBytes),
+		logger:  cfg.Logger,
+		noEra:   set.noEra,
+		durable: cfg.Durability == Durable,
+		sync:    set.sync,
+		rows:    newCache(cfg.CacheBytes),
 	}
 	if err := w.start(ctx, set.wall); err != nil {
 		return nil, errors.Join(explain("open", path, err), w.close())
@@ -83,7 +80,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 		return nil, errors.Join(explain("open", path, err), w.close())
 	}
 	q := newQueue()
-	s := &Store{path: path, clock: w.clock, counters: w.counters, queue: q, reader: reader, seen: &w.shared, sweepTime: set.sweep}
+	s := &Store{writer: w, reader: reader, queue: q, sweepTime: set.sweep}
 	s.wg.Go(func() { w.run(q) })
 	s.close = sync.OnceValue(func() error {
 		s.queue.close()
@@ -114,7 +111,6 @@ func (w *writer) start(ctx context.Context, wall func() time.Time) error {
 	if back := seen.Sub(wall()); !seen.IsZero() && back > 0 {
 		w.logger.Warn("clock_set_back", slog.Duration("by", back), slog.Time("goes_on_from", seen))
 	}
-	w.seen = seen
-	w.shared.Store(nanoseconds(seen))
+	w.seen.Store(nanoseconds(seen))
 	return w.newEra()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"modernc.org/sqlite"
@@ -36,17 +37,14 @@ func openReader(ctx context.Context, path, vfs string, cfg Config, d *damage) (*
 	r := &reader{db: sql.OpenDB(connector), damage: d}
 	r.db.SetMaxOpenConns(readers)
 	r.db.SetMaxIdleConns(readers)
-	if r.get, err = r.db.PrepareContext(ctx, selectRow+" WHERE name = ?"); err == nil {
-		r.page, err = r.db.PrepareContext(ctx, selectRow+" WHERE name > ? AND name >= ? ORDER BY name LIMIT ?")
-	}
-	if err == nil {
-		r.dueNow, err = r.db.PrepareContext(ctx, selectDue)
-	}
-	if err == nil {
-		r.ended, err = r.db.PrepareContext(ctx, selectEnded)
-	}
-	if err != nil {
-		return nil, errors.Join(err, r.db.Close())
+	for text, stmt := range map[string]**sql.Stmt{
+		selectRow + " WHERE name = ?":                                     &r.get,
+		selectRow + " WHERE name > ? AND name >= ? ORDER BY name LIMIT ?": &r.page,
+		selectDue: &r.dueNow, selectEnded: &r.ended,
+	} {
+		if *stmt, err = r.db.PrepareContext(ctx, text); err != nil {
+			return nil, errors.Join(err, r.db.Close())
+		}
 	}
 	return r, nil
 }
@@ -58,88 +56,73 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
 	}
-	row, err := s.reader.row(ctx, name)
-	if errors.Is(err, sql.ErrNoRows) {
+	records, err := s.read(ctx, s.reader.get, name)
+	switch {
+	case err != nil:
+		return lease.Record{}, err
+	case len(records) == 0:
 		return lease.Record{}, &lease.NotFoundError{Name: name}
 	}
-	if err != nil {
-		return lease.Record{}, s.readError(ctx, err)
-	}
-	now := s.clock.now()
-	if err := s.storeExpiry(ctx, now, row); err != nil {
-		return lease.Record{}, err
-	}
-	return row.Record(now), nil
-}
-
-// storeExpiry stores the time before any answer says that a lease has expired, unless a later time
-// is stored already. The reason: the store may be opened again with an earlier clock. So each
-// expiry costs at most one transaction, which other requests share.
-func (s *Store) storeExpiry(ctx context.Context, now time.Time, rows ...*record) error {
-	stored := moment(s.seen.Load())
-	for _, row := range rows {
-		if hasExpired(&row.Row, now) && row.ExpiresAt.After(stored) {
-			return s.do(ctx, func(t *txn) error {
-				t.seen = true
-				return nil
-			})
-		}
-	}
-	return nil
+	return records[0], nil
 }
 
 // List implements [lease.Store]. It reads in pages, and holds nothing between them.
 func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
 	return rules.List(r, func(after string, size int) ([]lease.Record, error) {
-		rows, err := s.reader.rows(ctx, after, r.Prefix, size)
-		if err != nil {
-			return nil, s.readError(ctx, err)
-		}
-		now := s.clock.now()
-		records := make([]lease.Record, len(rows))
-		for i, row := range rows {
-			records[i] = row.Record(now)
-		}
-		return records, s.storeExpiry(ctx, now, rows...)
+		return s.read(ctx, s.reader.page, after, r.Prefix, size)
 	})
 }
 
-func (r *reader) row(ctx context.Context, name string) (*record, error) {
-	if err := r.damage.found(); err != nil {
-		return nil, err
+// read returns the records of a query, as they are at one moment. It stores the time before any
+// answer says that a lease has expired, unless a later time is stored already. The reason: the store
+// may be opened again with an earlier clock. So each expiry costs at most one transaction, which
+// other requests share.
+func (s *Store) read(ctx context.Context, stmt *sql.Stmt, args ...any) ([]lease.Record, error) {
+	rows, err := query(ctx, s.reader, stmt, scanRecord, args...)
+	if err != nil {
+		return nil, s.readError(ctx, err)
 	}
-	var raw rawRow
-	fields := raw.fields()
-	if err := r.get.QueryRowContext(ctx, name).Scan(fields[:]...); err != nil {
-		return nil, err
+	now := s.writer.clock.now()
+	records := make([]lease.Record, len(rows))
+	for i, row := range rows {
+		records[i] = row.Record(now)
 	}
-	return raw.decode()
+	if slices.ContainsFunc(rows, func(row *record) bool { return s.writer.newlyExpired(&row.Row, now) }) {
+		err = s.do(ctx, func(t *txn) error {
+			t.seen = true
+			return nil
+		})
+	}
+	return records, err
 }
 
-// rows reads a page.
-func (r *reader) rows(ctx context.Context, after, from string, limit int) ([]*record, error) {
+// query returns the rows of a query, unless damage was found.
+func query[T any](ctx context.Context, r *reader, stmt *sql.Stmt, scan func(*sql.Rows) (T, error), args ...any) (all []T, err error) {
 	if err := r.damage.found(); err != nil {
 		return nil, err
 	}
-	rows, err := r.page.QueryContext(ctx, after, from, limit)
+	rows, err := stmt.QueryContext(ctx, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	var page []*record
-	var raw rawRow
-	fields := raw.fields()
 	for rows.Next() {
-		if err := rows.Scan(fields[:]...); err != nil {
-			return nil, err
-		}
-		row, err := raw.decode()
+		row, err := scan(rows)
 		if err != nil {
 			return nil, err
 		}
-		page = append(page, row)
+		all = append(all, row)
 	}
-	return page, rows.Err()
+	return all, rows.Err()
+}
+
+func scanRecord(rows *sql.Rows) (*record, error) {
+	var raw rawRow
+	fields := raw.fields()
+	if err := rows.Scan(fields[:]...); err != nil {
+		return nil, err
+	}
+	return raw.decode()
 }
 
 // readError distinguishes the end of ctx, and of the Store, from an error of the file.
@@ -150,8 +133,8 @@ func (s *Store) readError(ctx context.Context, err error) error {
 	case s.queue.isClosed():
 		return ErrClosed
 	}
-	if err = explain("read", s.path, err); errors.Is(err, lease.ErrBusy) {
-		s.counters.busy.Add(1)
+	if err = explain("read", s.writer.path, err); errors.Is(err, lease.ErrBusy) {
+		s.writer.counters.busy.Add(1)
 	}
 	return err
 }
@@ -170,11 +153,11 @@ const (
 // due returns up to limit names that a sweep has work for, the oldest first. Each kind gets at
 // least half of them if it needs it.
 func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration, limit int) ([]dueName, error) {
-	ended, err := dueNames(ctx, r.ended, now.Add(-retention), limit)
+	ended, err := query(ctx, r, r.ended, scanDue, nanoseconds(now.Add(-retention)), limit)
 	if err != nil {
 		return nil, err
 	}
-	due, err := dueNames(ctx, r.dueNow, now, limit)
+	due, err := query(ctx, r, r.dueNow, scanDue, nanoseconds(now), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -182,19 +165,7 @@ func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration
 	return append(due, ended[:min(len(ended), limit-len(due))]...), nil
 }
 
-func dueNames(ctx context.Context, query *sql.Stmt, until time.Time, limit int) ([]dueName, error) {
-	rows, err := query.QueryContext(ctx, nanoseconds(until), limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var names []dueName
-	for rows.Next() {
-		var d dueName
-		if err := rows.Scan(&d.swept, &d.at, &d.name); err != nil {
-			return nil, err
-		}
-		names = append(names, d)
-	}
-	return names, rows.Err()
+func scanDue(rows *sql.Rows) (d dueName, err error) {
+	err = rows.Scan(&d.swept, &d.at, &d.name)
+	return d, err
 }

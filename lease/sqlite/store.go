@@ -6,7 +6,6 @@ import (
 	"maps"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
@@ -18,12 +17,9 @@ import (
 // operation stops waiting: if the request was not begun, it is dropped; else the outcome is
 // unknown.
 type Store struct {
-	path      string
-	clock     clock
-	counters  *counters
-	queue     *queue
+	writer    *writer
 	reader    *reader
-	seen      *atomic.Int64 // the last stored time, in nanoseconds
+	queue     *queue
 	sweepTime time.Duration
 	close     func() error // once
 	wg        sync.WaitGroup
@@ -48,10 +44,9 @@ func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Leas
 		granted, err = t.acquire(r, id)
 		return err
 	})
-	if err != nil {
+	if err != nil { // if ctx ended, the writer may still write to granted
 		return lease.Lease{}, err
 	}
-	granted.Metadata = clone(granted.Metadata)
 	return granted, nil
 }
 
@@ -76,6 +71,7 @@ func (t *txn) acquire(r lease.AcquireRequest, id string) (lease.Lease, error) {
 		return lease.Lease{}, err
 	}
 	t.replace(row, next)
+	l.Metadata = clone(l.Metadata)
 	return l, nil
 }
 
@@ -100,9 +96,6 @@ func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease
 	if err != nil {
 		return nil, err
 	}
-	for i := range results {
-		results[i].Lease.Metadata = clone(results[i].Lease.Metadata)
-	}
 	return results, nil
 }
 
@@ -119,6 +112,7 @@ func (t *txn) renew(r lease.RenewRequest) lease.RenewResult {
 		return lease.RenewResult{Err: err}
 	}
 	t.replace(row, next)
+	l.Metadata = clone(l.Metadata)
 	return lease.RenewResult{Lease: l}
 }
 
@@ -143,12 +137,38 @@ func (t *txn) release(c lease.Claim) error {
 	return nil
 }
 
+// HandOver implements [lease.HandOverer].
+func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+	if err := next.Validate(); err != nil {
+		return lease.Lease{}, s.Release(ctx, c), err
+	}
+	if err := c.Validate(); err != nil {
+		l, acquired = s.Acquire(ctx, next)
+		return l, err, acquired
+	}
+	next = detach(next)
+	id := rules.NewID()
+	var results struct {
+		lease              lease.Lease
+		released, acquired error
+	}
+	err := s.do(ctx, func(t *txn) error {
+		results.released = t.release(c)
+		results.lease, results.acquired = t.acquire(next, id)
+		return nil
+	})
+	if err != nil {
+		return lease.Lease{}, err, err
+	}
+	return results.lease, results.released, results.acquired
+}
+
 // do makes the writer decide a request, and waits until that is committed.
 func (s *Store) do(ctx context.Context, decide func(*txn) error) error {
 	r := &request{ctx: ctx, decide: decide, done: make(chan struct{})}
 	if err := s.queue.add(r); err != nil {
 		if errors.Is(err, lease.ErrBusy) {
-			s.counters.busy.Add(1)
+			s.writer.counters.busy.Add(1)
 		}
 		return err
 	}
@@ -170,7 +190,7 @@ type Stats struct {
 
 // Stats returns the counts.
 func (s *Store) Stats() Stats {
-	c := s.counters
+	c := &s.writer.counters
 	return Stats{
 		Requests:     c.requests.Load(),
 		Transactions: c.transactions.Load(),

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -9,48 +8,34 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// sweepSize is how many names a sweep decides in one transaction, and sweepTime how long it begins
-// further transactions. So the cost of a sweep does not grow with the backlog, and an acquire
-// meanwhile waits for some milliseconds of it.
-const (
-	sweepSize = 32
-	sweepTime = 10 * time.Millisecond
-)
+// sweepSize is how many names a sweep decides in one transaction. An acquire meanwhile waits for
+// some milliseconds of it.
+const sweepSize = 32
 
 // Sweep implements [lease.Store]. It reads some due names without the writer, and decides them in a
 // transaction, which other requests share. It repeats that until nothing is due, SweepRequest.Limit
 // names were read, or 10 ms have passed. At last it counts the held leases. If a transaction fails,
 // the result has the counts of the ones before.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
-	var total lease.SweepResult
-	if err := r.Validate(); err != nil {
-		return total, err
-	}
-	r.Retention = cmp.Or(r.Retention, lease.DefaultRetention)
-	began, more := time.Now(), true
-	for left := cmp.Or(r.Limit, lease.DefaultSweepLimit); more && left > 0; {
-		n, err := s.sweepSome(ctx, r.Retention, min(left, sweepSize), &total)
-		if err != nil {
-			return total, err
+	return rules.Transactions(r, sweepSize, s.sweepTime, func(retention time.Duration, limit int, total *lease.SweepResult) (int, error) {
+		return s.sweepSome(ctx, retention, limit, total)
+	}, func() (int, error) {
+		var held int
+		err := s.do(ctx, func(t *txn) error {
+			held = t.w.tally.held(t.now)
+			return nil
+		})
+		if err != nil { // if ctx ended, the writer may still write to held
+			return 0, err
 		}
-		more = n == min(left, sweepSize)
-		left -= n
-		if time.Since(began) >= s.sweepTime {
-			break
-		}
-	}
-	err := s.do(ctx, func(t *txn) error {
-		total.Held = t.w.tally.held(t.now)
-		return nil
+		return held, nil
 	})
-	total.More = more && err == nil
-	return total, err
 }
 
 // sweepSome decides up to limit names in one transaction, adds its counts to total, and returns how
 // many were due.
 func (s *Store) sweepSome(ctx context.Context, retention time.Duration, limit int, total *lease.SweepResult) (int, error) {
-	due, err := s.reader.due(ctx, s.clock.now(), retention, limit)
+	due, err := s.reader.due(ctx, s.writer.clock.now(), retention, limit)
 	if err != nil {
 		return 0, s.readError(ctx, err)
 	}

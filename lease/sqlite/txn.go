@@ -56,14 +56,16 @@ func (t *txn) entry(name string) (*entry, error) {
 		e.row = old.Row
 		// A client that received the expiry of a lease must not find it current after a restart
 		// with a clock that was set back.
-		t.seen = t.seen || hasExpired(&e.row, t.now) && e.row.ExpiresAt.After(t.w.seen)
+		t.seen = t.seen || t.w.newlyExpired(&e.row, t.now)
 	}
 	t.names[name] = e
 	return e, nil
 }
 
-// hasExpired reports whether a row shows its lease as expired at a time.
-func hasExpired(row *rules.Row, now time.Time) bool { return live(row) && !now.Before(row.ExpiresAt) }
+// newlyExpired reports whether a row shows its lease as expired, and no time that is stored does.
+func (w *writer) newlyExpired(row *rules.Row, now time.Time) bool {
+	return row.State(now) == lease.Expired && nanoseconds(row.ExpiresAt) > w.seen.Load()
+}
 
 // replace stores next, unless it is the row that was stored before.
 func (t *txn) replace(row, next rules.Row) {

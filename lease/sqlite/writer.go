@@ -18,7 +18,7 @@ type writer struct {
 	dsn      string
 	logger   *slog.Logger
 	clock    clock
-	counters *counters
+	counters counters
 	noEra    bool                 // reserve no tokens: the control of the damage test
 	durable  bool                 // SQLite syncs commits
 	sync     func(*os.File) error // of settle
@@ -26,9 +26,8 @@ type writer struct {
 
 	conn    *conn // nil after an error that may have left it in a transaction
 	rows    *cache
-	state   state // as it is stored, but for the time
-	seen    time.Time
-	shared  atomic.Int64 // seen, for readers
+	state   state        // as it is stored, but for the time
+	seen    atomic.Int64 // the last stored time, in nanoseconds
 	top     uint64       // the greatest version of any name, ever; not stored
 	tally   tally
 	version int64     // after the last commit; if it differs now, another program changed the file
@@ -105,8 +104,8 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 		w.version = -1
 	}
 	if wrote {
-		w.proven, w.seen = t.now, t.now
-		w.shared.Store(nanoseconds(t.now))
+		w.proven = t.now
+		w.seen.Store(nanoseconds(t.now))
 	}
 	return "", nil
 }

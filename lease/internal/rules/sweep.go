@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
@@ -27,4 +28,36 @@ func Sweep(row Row, now time.Time, retention time.Duration) Sweeping {
 		!now.Before(row.EndedAt().Add(retention)) && !now.Before(row.AvailableAt())
 	s.Changed = !s.Drop && s.Expired > 0
 	return s
+}
+
+// sweepTime is how long a sweep begins further transactions, unless a test says otherwise.
+const sweepTime = 10 * time.Millisecond
+
+// Transactions sweeps in transactions of at most size names. It begins none after bound, 0 = 10 ms,
+// so that the cost of a sweep does not grow with the backlog. sweep makes one transaction, adds its
+// counts to total, and returns how many names were due. At last, held counts the held leases. After
+// an error, the result has the counts of the transactions before it.
+func Transactions(r lease.SweepRequest, size int, bound time.Duration,
+	sweep func(retention time.Duration, limit int, total *lease.SweepResult) (due int, err error), held func() (int, error),
+) (total lease.SweepResult, err error) {
+	if err := r.Validate(); err != nil {
+		return total, err
+	}
+	retention, left := cmp.Or(r.Retention, lease.DefaultRetention), cmp.Or(r.Limit, lease.DefaultSweepLimit)
+	began, more := time.Now(), true
+	for more && left > 0 {
+		limit := min(left, size)
+		due, err := sweep(retention, limit, &total)
+		if err != nil {
+			return total, err
+		}
+		left -= due
+		more = due == limit
+		if time.Since(began) >= cmp.Or(bound, sweepTime) {
+			break
+		}
+	}
+	total.Held, err = held()
+	total.More = more && err == nil
+	return total, err
 }

@@ -2,7 +2,10 @@
 
 package sqlite
 
-import "os"
+import (
+	"math"
+	"os"
+)
 
 // lockInode takes no lock, because here flock and SQLite's locks would exclude each other, even in
 // one process. Other Stores of this process are known. It checks that the file can be opened, while
@@ -14,3 +17,6 @@ func lockInode(path string) (*fileLock, error) {
 	}
 	return nil, f.Close()
 }
+
+// space is unknown on this system.
+func space(string) (uint64, error) { return math.MaxUint64, nil }
