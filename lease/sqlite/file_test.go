@@ -259,6 +259,7 @@ func overwrite(t *testing.T, path string, text []byte) {
 	require.NoError(t, os.WriteFile(source, text, 0o600))
 	command(t, "dd", "if="+source, "of="+path, "bs=4096", "seek=1", "conv=notrunc")
 }
+
 func TestAStoreWhoseTablesAreGoneIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"leases", "state"} {

@@ -42,7 +42,7 @@ func openReader(ctx context.Context, path, vfs string, cfg Config, d *damage) (*
 		selectRow + " WHERE name > ? AND name >= ? ORDER BY name LIMIT ?": &r.page,
 		selectDue: &r.dueNow, selectEnded: &r.ended,
 	} {
-		if *stmt, err = r.db.PrepareContext(ctx, text); err != nil {
+		if *stmt, err = r.db.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // they end with r.db
 			return nil, errors.Join(err, r.db.Close())
 		}
 	}
