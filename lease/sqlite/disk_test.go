@@ -128,10 +128,12 @@ func (d *disk) write(suffix string, w write) {
 // killed is what a process finds after the last was killed, powerless what one finds after a power
 // failure: some of what was not synced, in parts.
 func (d *disk) killed(t *testing.T) files {
+	t.Helper()
 	return d.image(t, func(f *diskFile) []byte { return f.shown })
 }
 
 func (d *disk) powerless(t *testing.T) files {
+	t.Helper()
 	return d.image(t, func(f *diskFile) []byte {
 		const sector = 512
 		text, share := bytes.Clone(f.kept), rand.Float64()
