@@ -63,27 +63,37 @@ func (g Guard) again(ctx context.Context, tx pgsession.Tx, mark string) error {
 
 // typed sends a guard, and types its error.
 func (g Guard) typed(ctx context.Context, tx pgsession.Tx, send func() error) error {
-	if ctx.Err() != nil {
-		return errors.Join(g.Failed(context.Cause(ctx)), Abort(ctx, tx))
-	}
-	err := send()
+	err := Sent(ctx, tx, send)
 	if err == nil {
 		return nil
 	}
 	if refused := refusedBy(err); refused != nil {
 		return g.Failed(refused)
 	}
-	if ctx.Err() != nil {
-		_ = Abort(ctx, tx) // fails if the driver has ended the connection, and with it the transaction
-		return g.Failed(errors.Join(context.Cause(ctx), err))
-	}
 	return g.Failed(ReadOnly(err))
+}
+
+// Sent sends statements in a transaction, and aborts it if ctx ended before the last answer. The error is then
+// the context's cause.
+func Sent(ctx context.Context, tx pgsession.Tx, send func() error) error {
+	if ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), Abort(ctx, tx))
+	}
+	err := send()
+	if err != nil && ctx.Err() != nil && refusedBy(err) == nil {
+		err = fmt.Errorf("%w: %v", context.Cause(ctx), err) //nolint:errorlint // its own kind, such as safe to try again, misleads
+		_ = Abort(ctx, tx)                                  // fails if the driver has ended the connection, and with it the transaction
+	}
+	return err
 }
 
 // refusedBy finds a refusal in the text of an error; nil = there is none.
 func refusedBy(err error) error {
+	if sqlstate.Of(err) != sqlstate.InvalidText {
+		return nil
+	}
 	_, reason, ok := strings.Cut(err.Error(), Refusal)
-	if !ok || sqlstate.Of(err) != sqlstate.InvalidText {
+	if !ok {
 		return nil
 	}
 	reason, _, _ = strings.Cut(reason, `"`)
@@ -100,13 +110,13 @@ func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 	return longer, func() { stop(); cancel() }
 }
 
-// Abort makes the server abort the transaction, even if ctx has ended. What is no transaction stays as it is.
+// Abort makes the server abort the transaction, even if ctx has ended. If there is none, Abort changes nothing.
 func Abort(ctx context.Context, tx pgsession.Tx) error {
 	ctx, cancel := linger(ctx)
 	defer cancel()
 	err := tx.Exec(ctx, "SELECT '"+Refusal+"aborted'::pg_catalog.int4")
-	if err == nil || sqlstate.Of(err) != "" {
+	if sqlstate.Of(err) != "" {
 		return nil // aborted, by this statement or before
 	}
-	return fmt.Errorf("aborting the transaction: %w", err)
+	return err
 }

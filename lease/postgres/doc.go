@@ -113,10 +113,10 @@
 //   - Savepoints: a guard inside a released savepoint is as good. A rollback to a savepoint gives
 //     back the locks taken after it. If the savepoint is older than the guard, the guard's locks
 //     are gone: nothing is guarded then, and the next guard of the transaction decides anew. Call
-//     Guard outside of savepoints.
+//     Guard outside of savepoints, or use InTx, which guards again as the last statement.
 //   - PREPARE TRANSACTION keeps the locks until COMMIT PREPARED or ROLLBACK PREPARED. Nothing
 //     bounds how long that delays the next lease, so end it.
-//   - A read-only transaction cannot have the lock, and needs no guard: *lease.InvalidError.
+//   - A read-only transaction cannot have the lock, and needs no guard: ErrReadOnly.
 //   - Without a transaction, the lock is given back at the end of the guard's own statement. So
 //     Guard leaves a mark in a setting of its transaction, and reads it in a second statement. If
 //     the mark is gone, Guard returns ErrNoTransaction.
@@ -240,7 +240,7 @@
 //
 //	another transaction is at the row      waits Config.LockTimeout, then *lease.BusyError
 //	guarded writes in flight at Acquire    the same; nothing goes to the server's log
-//	... whose holder is stopped            the server ends its session: idle_in_transaction_session_timeout, set by Guard
+//	... whose holder is stopped            the server ends its session: idle_in_transaction_session_timeout and others, set by Guard
 //	serialization failure, deadlock        *lease.BusyError
 //	statement_timeout, disk full           *lease.BusyError
 //	too many connections, nobody listens   *lease.BusyError; so is a context that ends before there is a connection

@@ -32,23 +32,27 @@ const (
 const claimSQL = `WITH now AS (SELECT pg_catalog.clock_timestamp() AS t),
 	claimed AS (
 		INSERT INTO %[1]s AS o (job, tick, state, node, id, token, began, expires_at, ended)
-		SELECT $2::text, $3::timestamptz, $6::text, $4::text, $5::text, 1, t,
-			CASE WHEN $6::text = 'running' THEN t + $7::bigint * interval '1 microsecond' END,
-			CASE WHEN $6::text <> 'running' THEN t END
+		SELECT $2::pg_catalog.text, $3::pg_catalog.timestamptz, $6::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.text, 1, t,
+			CASE WHEN $6::pg_catalog.text OPERATOR(pg_catalog.=) 'running' THEN t OPERATOR(pg_catalog.+) ($7::bigint OPERATOR(pg_catalog.*) interval '1 microsecond') END,
+			CASE WHEN $6::pg_catalog.text OPERATOR(pg_catalog.<>) 'running' THEN t END
 		FROM now
-		WHERE $3::timestamptz BETWEEN t - $8::bigint * interval '1 microsecond' AND t + $9::bigint * interval '1 microsecond'
+		WHERE $3::pg_catalog.timestamptz OPERATOR(pg_catalog.>=) (t OPERATOR(pg_catalog.-) ($8::bigint OPERATOR(pg_catalog.*) interval '1 microsecond'))
+			AND $3::pg_catalog.timestamptz OPERATOR(pg_catalog.<=) (t OPERATOR(pg_catalog.+) ($9::bigint OPERATOR(pg_catalog.*) interval '1 microsecond'))
 		ON CONFLICT (job, tick) DO UPDATE SET (state, node, id, token, began, expires_at, ended) =
-			(excluded.state, excluded.node, excluded.id, o.token + 1, excluded.began, excluded.expires_at, excluded.ended)
-		WHERE o.state = 'open' OR o.state = 'running' AND o.expires_at <= pg_catalog.clock_timestamp()
+			(excluded.state, excluded.node, excluded.id, o.token OPERATOR(pg_catalog.+) 1, excluded.began, excluded.expires_at, excluded.ended)
+		WHERE o.state OPERATOR(pg_catalog.=) 'open' OR o.state OPERATOR(pg_catalog.=) 'running' AND o.expires_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
 		RETURNING o.token)
-	SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::text, pg_catalog.json_build_object('now', (extract(epoch FROM t) * 1000000)::bigint, 'token', (SELECT token FROM claimed),
-		'row', (SELECT pg_catalog.to_json(r) FROM (%[2]s WHERE job = $2::text AND tick = $3::timestamptz) AS r))), true) FROM now`
+	SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::pg_catalog.text, pg_catalog.json_build_object('now', ` + microsSQL + `, 'token', (SELECT token FROM claimed),
+		'row', (SELECT pg_catalog.to_json(r) FROM (%[2]s WHERE job OPERATOR(pg_catalog.=) $2::pg_catalog.text AND tick OPERATOR(pg_catalog.=) $3::pg_catalog.timestamptz) AS r))), true) FROM now`
+
+// microsSQL is a time t in microseconds since 1970.
+const microsSQL = `(extract(epoch FROM t) OPERATOR(pg_catalog.*) 1000000)::bigint`
 
 // rowSQL reads rows as a rowJSON.
-const rowSQL = `SELECT job, (extract(epoch FROM tick) * 1000000)::bigint AS tick, token, node,
-	CASE WHEN state = 'running' AND expires_at <= pg_catalog.clock_timestamp() THEN 'open' ELSE state END AS state,
-	(extract(epoch FROM began) * 1000000)::bigint AS began,
-	coalesce((extract(epoch FROM ended) * 1000000)::bigint, 0) AS ended FROM %s`
+const rowSQL = `SELECT job, (extract(epoch FROM tick) OPERATOR(pg_catalog.*) 1000000)::bigint AS tick, token, node,
+	CASE WHEN state OPERATOR(pg_catalog.=) 'running' AND expires_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp() THEN 'open' ELSE state END AS state,
+	(extract(epoch FROM began) OPERATOR(pg_catalog.*) 1000000)::bigint AS began,
+	coalesce((extract(epoch FROM ended) OPERATOR(pg_catalog.*) 1000000)::bigint, 0) AS ended FROM %s`
 
 type rowJSON struct {
 	Job   string `json:"job"`

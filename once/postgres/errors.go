@@ -10,11 +10,15 @@ import (
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/internal/txguard"
 	"github.com/pglatch/pglatch/once"
 )
 
 // ErrNoTransaction says that DoTx or DoSQLTx did not run in a transaction. Nothing was run.
 var ErrNoTransaction = session.ErrNoTransaction
+
+// ErrReadOnly says that DoTx or DoSQLTx got a read-only transaction, which is aborted. Nothing was run.
+var ErrReadOnly = txguard.ErrReadOnly
 
 // failed converts the error of a statement. If the server reported it, its transaction is rolled
 // back.
@@ -35,8 +39,10 @@ func failed(table string, err error) error {
 	case code == sqlstate.ProtocolViolation:
 		return fmt.Errorf("once/postgres: %w: the pooler refuses transactions, as in statement mode: connect to PostgreSQL directly, or through a pool in session or transaction mode: %w",
 			once.ErrNotReady, err)
-	case code == sqlstate.ReadOnly, code == sqlstate.FeatureNotSupported:
-		return fmt.Errorf("once/postgres: %w: the transaction is read-only, or the server is a standby: %w", once.ErrNotReady, err)
+	case code == sqlstate.ReadOnly:
+		return fmt.Errorf("once/postgres: %w: %w", once.ErrNotReady, txguard.ReadOnly(err))
+	case code == sqlstate.FeatureNotSupported:
+		return fmt.Errorf("once/postgres: %w: the server is a standby: %w", once.ErrNotReady, err)
 	case code == sqlstate.UndefinedColumn:
 		return fmt.Errorf("once/postgres: %w: the table %s lacks a column that this version needs: rename it and make it anew with Store.Migrate or postgres.Schema, or use another table: %w",
 			once.ErrNotReady, table, err)

@@ -92,9 +92,13 @@ func (s *Store) ready(ctx context.Context) error {
 	return err
 }
 
-const renewSQL = `UPDATE %s SET expires_at = greatest(expires_at, pg_catalog.clock_timestamp() + $5::bigint * interval '1 microsecond')
-	WHERE job = $1::text AND tick = $2::timestamptz AND id = $3::text AND token = $4::bigint AND state = 'running' AND expires_at > pg_catalog.clock_timestamp()
-	RETURNING (extract(epoch FROM expires_at - pg_catalog.clock_timestamp()) * 1000000)::bigint`
+const renewSQL = `UPDATE %s SET expires_at = greatest(expires_at, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) ($5::bigint OPERATOR(pg_catalog.*) interval '1 microsecond'))
+	WHERE ` + ofClaimSQL + ` AND state OPERATOR(pg_catalog.=) 'running' AND expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+	RETURNING (extract(epoch FROM expires_at OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint`
+
+// ofClaimSQL selects the row of a claim.
+const ofClaimSQL = `job OPERATOR(pg_catalog.=) $1::pg_catalog.text AND tick OPERATOR(pg_catalog.=) $2::pg_catalog.timestamptz
+	AND id OPERATOR(pg_catalog.=) $3::pg_catalog.text AND token OPERATOR(pg_catalog.=) $4::bigint`
 
 // Renew implements once.Store.
 func (s *Store) Renew(ctx context.Context, c once.Claim, ttl time.Duration) (time.Duration, error) {
@@ -108,9 +112,9 @@ func (s *Store) Renew(ctx context.Context, c once.Claim, ttl time.Duration) (tim
 
 // endSQL changes nothing in a row that already ended in the same way. No other node can have had
 // the tick, because its claim would have another id.
-const endSQL = `UPDATE %s SET state = $5::text, expires_at = NULL,
-	ended = CASE WHEN $5::text = 'open' THEN NULL ELSE coalesce(ended, pg_catalog.clock_timestamp()) END
-	WHERE job = $1::text AND tick = $2::timestamptz AND id = $3::text AND token = $4::bigint AND state IN ('running', $5::text)
+const endSQL = `UPDATE %s SET state = $5::pg_catalog.text, expires_at = NULL,
+	ended = CASE WHEN $5::pg_catalog.text OPERATOR(pg_catalog.=) 'open' THEN NULL ELSE coalesce(ended, pg_catalog.clock_timestamp()) END
+	WHERE ` + ofClaimSQL + ` AND (state OPERATOR(pg_catalog.=) 'running' OR state OPERATOR(pg_catalog.=) $5::pg_catalog.text)
 	RETURNING 0::bigint`
 
 // End implements once.Store, and removes some ticks that are older than all windows.
@@ -161,7 +165,8 @@ func (s *Store) Look(ctx context.Context, job string, from, to time.Time) ([]onc
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	sql := fmt.Sprintf("SELECT pg_catalog.to_json(r)::text FROM ("+rowSQL+" WHERE job = $1::text AND tick BETWEEN $2::timestamptz AND $3::timestamptz) AS r ORDER BY r.tick", pgtable.Quote(s.table))
+	sql := fmt.Sprintf("SELECT pg_catalog.to_json(r)::pg_catalog.text FROM ("+rowSQL+" WHERE job OPERATOR(pg_catalog.=) $1::pg_catalog.text "+
+		"AND tick OPERATOR(pg_catalog.>=) $2::pg_catalog.timestamptz AND tick OPERATOR(pg_catalog.<=) $3::pg_catalog.timestamptz) AS r ORDER BY r.tick", pgtable.Quote(s.table))
 	rows, err := s.pool.Query(ctx, sql, job, text8601(from), text8601(to))
 	if err != nil {
 		return nil, failed(s.table, err)

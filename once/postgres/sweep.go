@@ -11,9 +11,11 @@ import (
 const sweepBatch = 100
 
 // sweepSQL removes ticks that no window reaches any more. It waits for no locks.
-const sweepSQL = `DELETE FROM %[1]s WHERE (job, tick) IN (SELECT job, tick FROM %[1]s
-	WHERE tick < pg_catalog.clock_timestamp() - interval '8 days' AND (state <> 'running' OR expires_at <= pg_catalog.clock_timestamp())
-	ORDER BY tick LIMIT %[2]d FOR UPDATE SKIP LOCKED)`
+const sweepSQL = `DELETE FROM %[1]s AS t USING (SELECT job, tick FROM %[1]s
+	WHERE tick OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '8 days')
+		AND (state OPERATOR(pg_catalog.<>) 'running' OR expires_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp())
+	ORDER BY tick LIMIT %[2]d FOR UPDATE SKIP LOCKED) AS old
+	WHERE t.job OPERATOR(pg_catalog.=) old.job AND t.tick OPERATOR(pg_catalog.=) old.tick`
 
 // Sweep removes all ticks that are older than eight days, and returns how many. Each End of a run
 // removes up to a hundred of them, so only programs that use nothing but DoTx need Sweep.

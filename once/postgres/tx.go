@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/txguard"
 	"github.com/pglatch/pglatch/once"
 )
 
@@ -38,8 +39,9 @@ type SQLTx = pgsession.SQLTx
 // statement.
 //
 // *once.WindowError and *once.InvalidError leave the transaction unchanged. DoTx returns
-// ErrNoTransaction if tx is not a transaction; nothing was run then. It returns once.ErrNotReady if
-// the table is missing or lacks a column. Other errors are the driver's, or fn's.
+// ErrNoTransaction if tx is not a transaction, ErrReadOnly if it is read-only, and once.ErrNotReady
+// if the table is missing or lacks a column. If ctx ended before the claim, DoTx returns its cause.
+// Nothing was run then, and the transaction is aborted. Other errors are the driver's, or fn's.
 func DoTx(ctx context.Context, tx PgxTx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
 	return Options{}.DoTx(ctx, tx, job, tick, fn)
 }
@@ -79,10 +81,14 @@ func (o Options) do(ctx context.Context, tx pgsession.Tx, job string, tick time.
 	}
 	before, free := newSavepoint(tx)
 	defer free()
-	if err := before.set(ctx); err != nil {
-		return once.Result{}, failed(table, err)
-	}
-	c, err := lockAndClaim(ctx, tx, table, r)
+	var c once.Claim
+	err = txguard.Sent(ctx, tx, func() error {
+		if err := before.set(ctx); err != nil {
+			return failed(table, err)
+		}
+		c, err = lockAndClaim(ctx, tx, table, r)
+		return err
+	})
 	if taken, ok := errors.AsType[*once.TakenError](err); ok {
 		return once.Result{Record: taken.Record}, before.undo(ctx)
 	}

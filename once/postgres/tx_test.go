@@ -12,69 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
-	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/postgres"
 )
 
-// oddJob has what placeholders and literals look like in SQL and in libraries.
-const oddJob = `a's $1 ? ?0 :name @name {{x}} %s \ "q"`
-
-// doAny runs a tick in what has the methods of a transaction.
-func doAny(ctx context.Context, tx any, job string, tick time.Time, fn func(context.Context) error) (once.Result, error) {
-	if tx, ok := tx.(postgres.PgxTx); ok {
-		return postgres.DoTx(ctx, tx, job, tick, fn)
-	}
-	return postgres.DoSQLTx(ctx, tx.(postgres.SQLTx), job, tick, fn)
-}
-
 func nothing(context.Context) error { return nil }
-
-func TestWhatIsNotInATransactionRunsNothing(t *testing.T) {
-	t.Parallel()
-	txshapes.InEveryMode(t, pgtest.DSN, func(b txshapes.Base, dsn string) {
-		newStore(b, dsn)
-		b.Each(txshapes.None, func(t *testing.T, _ string, tx any) {
-			t.Helper()
-			_, err := doAny(t.Context(), tx, oddJob, thisMinute(), func(context.Context) error {
-				t.Error("it ran")
-				return nil
-			})
-			require.ErrorIs(t, err, postgres.ErrNoTransaction)
-			assert.Zero(t, one[int](t, b.Pool, "SELECT count(*) FROM pglatch_once"))
-		})
-	})
-}
-
-func TestWhatIsInATransactionRunsTheTick(t *testing.T) {
-	t.Parallel()
-	txshapes.InEveryMode(t, pgtest.DSN, func(b txshapes.Base, dsn string) {
-		newStore(b, dsn)
-		b.Each(txshapes.Begun, func(t *testing.T, name string, tx any) {
-			t.Helper()
-			did, tick := 0, thisMinute()
-			result, err := doAny(t.Context(), tx, oddJob, tick, func(ctx context.Context) error {
-				did++
-				c, ok := once.ClaimOf(ctx)
-				assert.True(t, ok)
-				assert.Equal(t, oddJob, c.Job)
-				return nil
-			})
-			if name == txshapes.ReadOnly {
-				require.ErrorIs(t, err, once.ErrNotReady)
-				require.Zero(t, did)
-				return
-			}
-			require.NoError(t, err)
-			assert.Equal(t, []any{true, once.Ran, 1}, []any{result.Did, result.State, did})
-			again, err := doAny(t.Context(), tx, oddJob, tick, nothing)
-			require.NoError(t, err)
-			assert.Equal(t, []any{false, once.Ran, result.Node, result.Token}, []any{again.Did, again.State, again.Node, again.Token})
-			require.NoError(t, txshapes.Exec(t.Context(), tx, "ROLLBACK"))
-			assert.Zero(t, one[int](t, b.Pool, "SELECT count(*) FROM pglatch_once"), "neither ran nor did")
-		})
-	})
-}
 
 var levels = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
 
@@ -117,7 +59,12 @@ func TestThatATickRanAndWhatItDidAreCommittedTogether(t *testing.T) {
 		t.Helper()
 		tick := thisMinute()
 		first := begin()
-		result, err := postgres.DoTx(t.Context(), first, "report", tick, work(first, "a"))
+		result, err := postgres.DoTx(t.Context(), first, "report", tick, func(ctx context.Context) error {
+			c, ok := once.ClaimOf(ctx)
+			assert.True(t, ok)
+			assert.Equal(t, "report", c.Job)
+			return work(first, "a")(ctx)
+		})
 		require.NoError(t, err)
 		require.True(t, result.Did)
 		require.NoError(t, first.Rollback(t.Context()))

@@ -32,6 +32,8 @@ type Guard struct {
 	Ended error
 	// Lasts means that a right guards until the next one begins, even if it has ended before.
 	Lasts bool
+	// Keeps means that a refusal leaves the transaction as it was.
+	Keeps bool
 	// TTL is the lease of a right, which limits how long its transaction may be idle.
 	TTL time.Duration
 	// NoLimits means that a guard sets no limits for its transaction.
@@ -56,9 +58,10 @@ type Rights interface {
 type Right struct {
 	Guard    func(ctx context.Context, tx txshapes.PgxTx) error
 	GuardSQL func(ctx context.Context, tx txshapes.SQLTx) error
-	InTx     func(ctx context.Context, pool Beginner, options pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error
-	InSQLTx  func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error
-	// Ends are the ways in which the right ends. Each leaves nobody with a right. "a release" is one of them.
+	// InTx and InSQLTx are nil if there is no such function.
+	InTx    func(ctx context.Context, pool Beginner, options pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error
+	InSQLTx func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error
+	// Ends are the ways in which the right ends. Each leaves nobody with a right. "a release" is the usual one.
 	Ends map[string]End
 	// Outlives are events that change the record of the right, which lasts.
 	Outlives map[string]func(tb testing.TB)
@@ -277,7 +280,17 @@ func (a arena) requireOneOf(err error, wanted []error, about ...any) {
 func (a arena) requireRefused(tx any, err error, wanted ...error) {
 	a.Helper()
 	a.requireOneOf(err, wanted)
-	a.requireAborted(tx)
+	a.requireStopped(tx, err)
+}
+
+// requireStopped requires that a transaction can write no more after the error of a guard, unless it is a refusal
+// that leaves the transaction as it was.
+func (a arena) requireStopped(tx any, err error) {
+	a.Helper()
+	require.Error(a, err)
+	if !a.Keeps || !errors.Is(err, a.Ended) {
+		a.requireAborted(tx)
+	}
 }
 
 // requireAborted requires that a transaction can write no more.

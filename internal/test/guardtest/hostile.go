@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -103,7 +104,6 @@ var limits = []string{
 // settings requires that a guard changes no setting of the caller's but limits, which it makes stricter until the
 // end of the transaction.
 func settings(a arena) {
-	right := a.rights.Begin(a, "a")
 	show := func(tx pgx.Tx) (others []string, limited map[string]int64) {
 		a.Helper()
 		require.NoError(a, tx.QueryRow(a.Context(), `SELECT array_agg(name || ' = ' || setting ORDER BY name) FROM pg_settings WHERE name <> ALL ($1) AND name NOT LIKE '%.%'`, limits).Scan(&others))
@@ -144,7 +144,7 @@ func settings(a arena) {
 			}, after, "shorter ones are kept")
 		}},
 	} {
-		tx := a.plain()
+		right, tx := a.rights.Begin(a, "a"), a.plain()
 		_, err := tx.Exec(a.Context(), own+"; "+c.set)
 		require.NoError(a, err)
 		othersBefore, limitsBefore := show(tx)
@@ -157,6 +157,7 @@ func settings(a arena) {
 			c.want(after)
 		}
 		require.NoError(a, tx.Commit(a.Context()))
+		right.end(a)
 		others, after = show(a.plain())
 		assert.Empty(a, changes(before, others), "for the transaction only")
 		assert.Equal(a, limitedBefore, after, "for the transaction only")
@@ -176,6 +177,7 @@ func contexts(a arena) {
 		a.Helper()
 		require.ErrorIs(a, err, cause)
 		require.NotErrorIs(a, err, a.Ended, "the right lasts")
+		require.False(a, pgconn.SafeToRetry(err), "no try can succeed")
 		a.requireAborted(tx)
 		require.NoError(a, tx.Rollback(context.WithoutCancel(a.Context())))
 		assert.Equal(a, alone, a.locks())

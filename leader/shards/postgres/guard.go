@@ -53,10 +53,12 @@ func (o *lockSession) Bind(ctx context.Context, g driver.Grant) context.Context 
 // shards. It may use any connection, also through a transaction pooler. It needs SELECT and UPDATE on the
 // table of terms, whose row Guard locks FOR SHARE. If the transaction is read-only, the error is ErrReadOnly.
 //
-// If the term has ended, Guard returns a *NotLeaderError, which matches leader.ErrNotLeader, and the
+// If a later term has begun, Guard returns a *NotLeaderError, which matches leader.ErrNotLeader, and the
 // transaction is aborted: it cannot write any more. The same happens if ctx is not of a shard, or has ended
-// with the ownership. It also happens in another database, even if that has a shard of the same name and term. In repeatable read and serializable, a term that has ended since the transaction's
-// snapshot can also cause a serialization failure.
+// with the ownership. It also happens in another database, even if that has a shard of the same name and term.
+//
+// If ctx has not ended, Guard works until the next term begins, which waits for it. In repeatable read and
+// serializable, a term that has ended since the transaction's snapshot can also cause a serialization failure.
 //
 // Otherwise it behaves like Guard of package leader/postgres: in the settings that keep a node that stops
 // halfway from blocking the shard, in savepoints, and outside of transactions.
