@@ -187,9 +187,9 @@ func (a arena) each(name string, part func(a arena)) {
 	})
 }
 
-func (a arena) exec(statement string, args ...any) {
+func (a arena) exec(statement string) {
 	a.Helper()
-	_, err := a.pool.Exec(context.WithoutCancel(a.Context()), statement, args...)
+	_, err := a.pool.Exec(context.WithoutCancel(a.Context()), statement)
 	require.NoError(a, err)
 }
 

@@ -2,7 +2,6 @@ package guardtest_test
 
 import (
 	"context"
-
 	"errors"
 	"fmt"
 	"strconv"

@@ -2,6 +2,7 @@ package guardtest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -113,7 +114,7 @@ func settings(a arena) {
 		var name string
 		var value int64
 		_, err = pgx.ForEachRow(rows, []any{&name, &value}, func() error { limited[name] = value; return nil })
-		require.NoError(a, err)
+		require.NoError(a, errors.Join(err, rows.Err()))
 		return others, limited
 	}
 	before, limitedBefore := show(a.plain())

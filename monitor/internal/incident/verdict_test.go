@@ -301,7 +301,9 @@ func TestAQueueThatIsServedDoesNotGrow(t *testing.T) {
 		w.waits("b", 0, key(1, 7))
 	}
 	long := w.answer("b").Waits
-	queue := func(waits []introspect.Wait) { w.answer("b").Waits, w.answer("b").AllWaits = slices.Clone(waits), len(waits) }
+	queue := func(waits []introspect.Wait) {
+		w.answer("b").Waits, w.answer("b").AllWaits = slices.Clone(waits), len(waits)
+	}
 	for range 4 { // it rises and falls
 		queue(short)
 		w.look(2 * time.Second)
