@@ -2,7 +2,6 @@ package servecmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -72,6 +71,14 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 	if err != nil {
 		return err
 	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
+	if err != nil {
+		return &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("--listen: %w", err)}
+	}
+	defer func() { _ = listener.Close() }()
+	if !loopback.Listens(listener.Addr()) {
+		return program.UsageError("--listen is %s, which others can reach, and nobody else is let in: use a loopback address", s.listen)
+	}
 	m, err := monitor.Open(monitor.Config{
 		ConnConfig: cc, Namespaces: app.Namespaces(), Record: s.record, LongHold: s.long, NoQuestions: s.noQuestions, Logger: app.Logger(),
 	})
@@ -79,13 +86,6 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 		return err
 	}
 	defer m.Close()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
-	if err != nil {
-		return &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("--listen: %w", err)}
-	}
-	if !loopback.Listens(listener.Addr()) {
-		return errors.Join(program.UsageError("--listen is %s, which others can reach, and nobody else is let in: use a loopback address", s.listen), listener.Close())
-	}
 	app.Logger().Info("serving", slog.String("address", listener.Addr().String()), slog.String("page", "http://"+listener.Addr().String()+"/"))
 	return serveUntil(ctx, listener, handler(m))
 }
