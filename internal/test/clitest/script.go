@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-// Scripts runs each script in testdata/script as a subtest. A script is a list of commands, and their files: see
+// Scripts runs each script in testdata/script as a subtest, in parallel with the other tests. A script is a list of commands, and their files: see
 // https://pkg.go.dev/github.com/rogpeppe/go-internal/testscript. Beside the commands of that package, a script has:
 //
 //	database                     makes a database, and sets DATABASE_URL, DATABASE (its name), and MISSING (a URL without database)
@@ -49,6 +49,7 @@ import (
 // A pattern is a regular expression in which ^ and $ match at lines.
 func Scripts(t *testing.T) {
 	t.Helper()
+	t.Parallel()
 	const dir = "testdata/script"
 	testscript.RunT(scriptT{t}, testscript.Params{
 		Dir: dir, RequireUniqueNames: true, RequireExplicitExec: true,
