@@ -210,14 +210,3 @@ func TestAGuardBoundsHowLongItsSessionMayBeIdle(t *testing.T) {
 		assert.Equal(t, c.want, time.Duration(ms)*time.Millisecond, name)
 	}
 }
-
-// The other database has a lease of the same name, holder and token.
-func TestAGuardOnAnotherDatabaseIsRefused(t *testing.T) {
-	t.Parallel()
-	here, there := pgtest.DSN(t), pgtest.DSN(t)
-	a, b := acquire(t, newStore(t, here), "job", "a").Claim, acquire(t, newStore(t, there), "job", "a").Claim
-	require.Equal(t, a.Token, b.Token)
-	j := newJudge(t, there)
-	require.Equal(t, &lease.StaleError{Name: "job", ID: true}, postgres.Guard(t.Context(), j.begin(), a))
-	require.NoError(t, postgres.Guard(t.Context(), j.begin(), b), "the control")
-}

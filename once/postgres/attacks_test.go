@@ -32,6 +32,7 @@ func TestTicksInTransactionsStandAllAttacks(t *testing.T) {
 		Open: openTicks, Ended: errTaken, Keeps: true, NoLimits: true, ReadOnly: true, Elsewhere: "the table public.pglatch_once is not there",
 		Cannot: map[string]string{
 			"a takeover between the statements of a guard": free,
+			"another database with the same rights":        "a tick is a job and a time, and each database has its own table of them",
 			"events that a right outlives":                 "a tick has no record before it is claimed",
 			"writers that ignore the end of their right":   "the run of one tick may follow that of a later one",
 			"the number of statements":                     "DoTx also sets a savepoint, so that the work can be undone",

@@ -96,6 +96,7 @@ var attacks = []struct {
 	{"transactions of all kinds", transactions},
 	{"two rights in one transaction", two},
 	{"another database", elsewhere},
+	{"another database with the same rights", elsewhereAlike},
 	{"a search path with traps", searchPath},
 	{"a lenient cast", lenientCast},
 	{"a read-only transaction", readOnly},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,6 +44,7 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 		"the lock outlives the transaction":          "transactions of all kinds",
 		"no transaction is needed":                   "values that are no transactions",
 		"all rights have one lock":                   "two rights in one transaction",
+		"all databases have the same rights":         "another database with the same rights",
 		"a database without rights is guarded":       "another database",
 		"the search path finds operators":            "a search path with traps",
 		"a refusal is a cast":                        "a lenient cast",
@@ -111,7 +113,11 @@ func open(fault string) func(tb testing.TB, dsn string, number int) guardtest.Ri
 		tb.Cleanup(pool.Close)
 		_, err = pool.Exec(tb.Context(), "CREATE TABLE IF NOT EXISTS public.rights (i int PRIMARY KEY, n bigint NOT NULL)")
 		require.NoError(tb, err)
-		_, err = pool.Exec(tb.Context(), "INSERT INTO public.rights VALUES ($1, 0)", number)
+		first := rand.Int64() / 2 // no other database has these numbers
+		if fault == "all databases have the same rights" {
+			first = 0
+		}
+		_, err = pool.Exec(tb.Context(), "INSERT INTO public.rights VALUES ($1, $2)", number, first)
 		require.NoError(tb, err)
 		return &faulty{pool, number, fault, statements(fault)}
 	}

@@ -2,7 +2,6 @@ package guardtest
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -108,13 +107,7 @@ func settings(a arena) {
 	show := func(tx pgx.Tx) (others []string, limited map[string]int64) {
 		a.Helper()
 		require.NoError(a, tx.QueryRow(a.Context(), `SELECT array_agg(name || ' = ' || setting ORDER BY name) FROM pg_settings WHERE name <> ALL ($1) AND name NOT LIKE '%.%'`, limits).Scan(&others))
-		limited = map[string]int64{}
-		rows, err := tx.Query(a.Context(), "SELECT name, setting::bigint FROM pg_settings WHERE name = ANY ($1)", limits)
-		require.NoError(a, err)
-		var name string
-		var value int64
-		_, err = pgx.ForEachRow(rows, []any{&name, &value}, func() error { limited[name] = value; return nil })
-		require.NoError(a, errors.Join(err, rows.Err()))
+		require.NoError(a, tx.QueryRow(a.Context(), "SELECT json_object_agg(name, setting::bigint) FROM pg_settings WHERE name = ANY ($1)", limits).Scan(&limited))
 		return others, limited
 	}
 	before, limitedBefore := show(a.plain())

@@ -317,3 +317,16 @@ func elsewhere(a arena) {
 	}
 	require.NoError(a, right.Guard(a.Context(), a.plain()), "the control")
 }
+
+// elsewhereAlike guards a transaction in a database that has a right of the same number, holder and place in the
+// order. It is another right.
+func elsewhereAlike(a arena) {
+	right := a.rights.Begin(a, "a")
+	other := newArena(a.T, a.Guard)
+	alike := other.rights.Begin(a, "a")
+	for _, level := range levels {
+		tx := other.begin(level)
+		other.requireRefused(tx, right.Guard(a.Context(), tx), a.Ended)
+		require.NoError(a, alike.Guard(a.Context(), other.begin(level)), "the control")
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
-	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
 )
@@ -59,18 +58,4 @@ func TestAShardIsNotClaimedWhileAGuardedTransactionIsUnderWay(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()), "before the next term")
 	assert.Contains(t, claim(t, b, "1"), "1")
 	require.NoError(t, control.Commit(t.Context()), "after the next term has begun")
-}
-
-// The other database has a group of the same name, whose shard is in a term of the same number.
-func TestAGuardOnAnotherDatabaseIsRefused(t *testing.T) {
-	t.Parallel()
-	here, there := pgtest.DSN(t), pgtest.DSN(t)
-	work := bound(t, open(t, newBackend(t, here, nil), "a"), "1")
-	other := bound(t, open(t, newBackend(t, there, nil), "a"), "1")
-	judge := newJudge(t, there)
-	judge.exec(`CREATE TABLE writes (n int)`)
-	require.Equal(t, 1, one[int](judge, `SELECT n FROM pglatch_shard`))
-	require.ErrorIs(t, postgres.InTx(work, judge.pool, write), leader.ErrNotLeader)
-	assert.Zero(t, one[int](judge, `SELECT count(*) FROM writes`))
-	require.NoError(t, postgres.InTx(other, judge.pool, write), "the control")
 }
