@@ -15,7 +15,8 @@ import (
 	"github.com/pglatch/pglatch/internal/test/soak"
 )
 
-// writers are how many go on writing under each right, in how many transactions each.
+// writers are how many write under each right, in how many transactions each. Each makes one more when the next
+// right has begun.
 const (
 	writers         = 4
 	writesPerWriter = 5
@@ -45,14 +46,22 @@ func (a arena) stress(turns int, guarded bool, enough func() bool) (wrote, refus
 	a.Helper()
 	var did, not atomic.Int64
 	var all sync.WaitGroup
+	succeeded := func() {}
 	for n := range turns {
 		right := a.rights.Begin(a, []string{"a", "b", "c"}[n%3])
+		succeeded()
+		next := make(chan struct{})
+		succeeded = func() { close(next) }
 		var once sync.WaitGroup // until each has tried once
 		for range writers {
 			once.Add(1)
 			all.Go(func() {
-				for i := range writesPerWriter {
+				for i := range writesPerWriter + 1 {
+					if i == writesPerWriter {
+						<-next
+					}
 					if a.act(right, int64(n), guarded) {
+						assert.False(a, guarded && i == writesPerWriter, "a write after the next right began")
 						did.Add(1)
 					} else {
 						not.Add(1)
@@ -74,6 +83,8 @@ func (a arena) stress(turns int, guarded bool, enough func() bool) (wrote, refus
 			break
 		}
 	}
+	a.rights.Begin(a, "d").end(a)
+	succeeded()
 	all.Wait()
 	return did.Load(), not.Load()
 }
