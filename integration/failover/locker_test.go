@@ -142,7 +142,7 @@ func TestALockerOfAMovedDatabaseSaysThatItMustBeOpenedAgain(t *testing.T) {
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
 		at := &address{}
-		from, to := pgtest.StartServer(t, pgserver.Options{}), pgtest.StartServer(t, pgserver.Options{})
+		from, to := pgtest.StartServer(t, pgserver.Options{}), pgtest.StartServer(t, pgserver.Options{OwnSystem: true})
 		at.to.Store(from)
 		locker := openLocker(t, at.config(t))
 		lock := acquire(t, locker, accounts.ID(1))

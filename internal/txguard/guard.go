@@ -50,7 +50,7 @@ func (g Guard) again(ctx context.Context, tx pgsession.Tx, mark string) error {
 		switch {
 		case err != nil && strings.Contains(err.Error(), endedRefusal):
 			ended = &TxEndedError{Package: g.Package, Right: g.Right}
-		case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
+		case ctx.Err() == nil && (errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone)): // else the driver ended it with ctx
 			ended = &TxEndedError{Package: g.Package, Right: g.Right, Cause: err}
 		}
 		return err
@@ -70,7 +70,10 @@ func (g Guard) typed(ctx context.Context, tx pgsession.Tx, send func() error) er
 	if refused := refusedBy(err); refused != nil {
 		return g.Failed(refused)
 	}
-	return g.Failed(ReadOnly(err))
+	if ctx.Err() == nil {
+		err = ReadOnly(err)
+	}
+	return g.Failed(err)
 }
 
 // Sent sends statements in a transaction, and aborts it if ctx ended before the last answer. The error is then

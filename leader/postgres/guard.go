@@ -123,8 +123,9 @@ var noTerm = txguard.Guard{
 	Package: "leader", Statements: txguard.NewOwnStatements("WHEN true THEN '" + pgguard.TermOver + "'"),
 	Failed: func(err error) error {
 		if _, refused := errors.AsType[*txguard.RefusedError](err); refused {
-			err = errNoTerm
+			err = nil
 		}
+		err = errors.Join(errNoTerm, err)
 		return &NotLeaderError{Cause: err}
 	},
 }

@@ -162,6 +162,8 @@ func TestServersBeginAsCopiesOfOneAndGoTheirOwnWays(t *testing.T) {
 	a, b := pgtest.StartServer(t, pgserver.Options{}), pgtest.StartServer(t, pgserver.Options{})
 	const identifier = "SELECT system_identifier::text FROM pg_control_system()"
 	assert.Equal(t, query(t, a.DSN(""), identifier), query(t, b.DSN(""), identifier), "initdb would have drawn another one")
+	own := pgtest.StartServer(t, pgserver.Options{OwnSystem: true})
+	assert.NotEqual(t, query(t, a.DSN(""), identifier), query(t, own.DSN(""), identifier))
 	query(t, a.DSN(""), "CREATE TABLE t (what text)")
 	c := pgtest.StartServer(t, pgserver.Options{})
 	for _, s := range []*pgserver.Server{b, c} {

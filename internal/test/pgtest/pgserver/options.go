@@ -22,6 +22,9 @@ type Options struct {
 	CommandPrefix []string
 	// Env is added to the server's environment, for example {"LD_PRELOAD=/tmp/clock.so"}. Empty means none.
 	Env []string
+	// OwnSystem gives the server a system identifier of its own. Otherwise it has that of all servers of its
+	// installation, which takes less time to make.
+	OwnSystem bool
 }
 
 func (o Options) withDefaults() (Options, error) {

@@ -15,8 +15,11 @@ import (
 // fromTemplate copies the data directory that the first server of this installation left in the cache, or else makes it
 // and leaves a copy there. A run of all tests starts a hundred servers, and initdb would need most of a second of a
 // processor's time for each. All servers of an installation thus have one system identifier, as if each were restored
-// from a backup.
+// from a backup, but for those with Options.OwnSystem.
 func (s *Server) fromTemplate(ctx context.Context) error {
+	if s.opts.OwnSystem {
+		return s.initdb(ctx)
+	}
 	cache := cacheDir(s.as, os.Getenv)
 	id := sha256.Sum256([]byte(s.install.BinDir))
 	template := filepath.Join(cache, fmt.Sprintf("data-%s-%x", s.install.Version, id[:8]))
