@@ -58,6 +58,9 @@ func (d *Demo) FailNow() { panic(failure{}) }
 // Log prints on stderr.
 func (d *Demo) Log(args ...any) { fmt.Fprintln(os.Stderr, args...) }
 
+// Name implements testing.TB: a message about what went wrong begins with it.
+func (d *Demo) Name() string { return "demo" }
+
 // Errorf records what went wrong.
 func (d *Demo) Errorf(format string, args ...any) {
 	d.failed, d.err = true, errors.Join(d.err, fmt.Errorf(format, args...))
