@@ -142,8 +142,7 @@ func TestNothingIsKnownOfLockersThatAreClosed(t *testing.T) {
 
 // known reports whether this process knows of a Locker on the world's server.
 func (w *world) known() bool {
-	name := w.server.SourceInProcess("").Stats().Database
-	return slices.Contains(advisory.Databases(), name)
+	return slices.Contains(advisory.Databases(), w.database())
 }
 
 // acquireIn is acquire within a context; the lock is released at the end of the test, unless it was.

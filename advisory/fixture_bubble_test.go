@@ -3,6 +3,7 @@ package advisory_test
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,10 +66,30 @@ func (w *world) open(config advisory.Config) *advisory.Locker {
 	return l
 }
 
+// inProcess is the sessions of one of several Lockers of one process, which know of each other.
+func (w *world) inProcess(applicationName string) session.Source {
+	return &knownSource{w.server.Source(applicationName), w.database()}
+}
+
+// database names the server, for Lockers of one process.
+func (w *world) database() string { return fmt.Sprintf("memory at %p", w.server) }
+
+// A knownSource names its database.
+type knownSource struct {
+	session.Source
+	database string
+}
+
+func (s *knownSource) Stats() session.Stats {
+	stats := s.Source.Stats()
+	stats.Database = s.database
+	return stats
+}
+
 // openTogether is open for one more Locker of one process.
 func (w *world) openTogether(config advisory.Config) *advisory.Locker {
 	w.Helper()
-	source := w.server.SourceInProcess("pglatch")
+	source := w.inProcess("pglatch")
 	l, err := advisory.Open(session.WithSource(context.Background(), source), w.config(config))
 	require.NoError(w, err)
 	w.Cleanup(func() {

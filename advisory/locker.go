@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
@@ -34,29 +36,40 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if source := session.SourceOf(ctx); source != nil {
-		return newCore(config, source).traced(), nil
-	}
-	cc, err := config.connConfig()
+	var cc *pgx.ConnConfig // nil = the sessions are not PostgreSQL's
+	source, err := session.Open(ctx, func() (session.Source, error) {
+		conn, err := config.connConfig()
+		if err != nil {
+			return nil, err
+		}
+		cc = conn
+		config.ApplicationName = cmp.Or(config.ApplicationName, cc.RuntimeParams["application_name"], pgsession.ProcessName())
+		return config.dial(ctx, cc)
+	})
 	if err != nil {
 		return nil, err
 	}
-	config.ApplicationName = cmp.Or(config.ApplicationName, cc.RuntimeParams["application_name"], pgsession.ProcessName())
+	c := newCore(config, source)
+	if cc != nil {
+		c.join(cc)
+	}
+	return c.traced(), nil
+}
+
+// dial opens a Locker's sessions on PostgreSQL.
+func (c Config) dial(ctx context.Context, cc *pgx.ConnConfig) (session.Source, error) {
 	pool, err := pgsession.Open(ctx, pgsession.Config{
 		ConnConfig:      cc,
-		BeforeConnect:   config.BeforeConnect,
-		MaxSessions:     config.MaxConns,
-		T:               config.SessionTTL,
-		LossDrain:       config.LossDrain,
-		ApplicationName: config.ApplicationName,
+		BeforeConnect:   c.BeforeConnect,
+		MaxSessions:     c.MaxConns,
+		T:               c.SessionTTL,
+		LossDrain:       c.LossDrain,
+		ApplicationName: c.ApplicationName,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("advisory: opening: %w", err)
 	}
-	session.Opened(ctx, pool)
-	c := newCore(config, pool)
-	c.join(cc)
-	return c.traced(), nil
+	return pool, nil
 }
 
 // With returns a copy of the Locker whose calls use the given options in place of the Locker's. It

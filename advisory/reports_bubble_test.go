@@ -20,7 +20,7 @@ import (
 func TestATryOfAnotherLockerIsNoWaitOfACircle(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
-		f := &faulty{Source: w.server.SourceInProcess("faulty")}
+		f := &faulty{Source: w.inProcess("faulty")}
 		a, err := advisory.Open(session.WithSource(w.Context(), f), w.config(advisory.Config{}))
 		require.NoError(w, err)
 		w.Cleanup(a.Close)

@@ -55,11 +55,8 @@ type Event struct {
 // Record makes the table call f with each event.
 func (t *Table) Record(f func(Event)) { t.record = f }
 
-// watch receives each table that New makes; nil = no recording.
+// watch receives each table that New makes, before its first event; nil = no recording. internal/test/tabletrace sets it.
 var watch func(*Table)
-
-// WatchAll makes New call f with each new table, before its first event. Call WatchAll when no other goroutine runs.
-func WatchAll(f func(*Table)) { watch = f }
 
 // Twin returns an empty table with the limits of this one, and without a recorder.
 func (t *Table) Twin() *Table {

@@ -74,33 +74,26 @@ type Source interface {
 	Close()
 }
 
-type sourceKey struct{}
-
 // WithSource returns a context with which advisory.Open opens a Locker on these sessions instead of PostgreSQL's. A
 // server in memory is used this way.
 func WithSource(ctx context.Context, source Source) context.Context {
-	return context.WithValue(ctx, sourceKey{}, source)
+	return WithOpener(ctx, func(func() (Source, error)) (Source, error) { return source, nil })
 }
 
-// SourceOf returns the Source that WithSource put into the context, or nil.
-func SourceOf(ctx context.Context) Source {
-	source, _ := ctx.Value(sourceKey{}).(Source)
-	return source
+type openerKey struct{}
+
+// WithOpener returns a context with which advisory.Open gets its Source from opener, which can call open for PostgreSQL's
+// sessions.
+func WithOpener(ctx context.Context, opener func(open func() (Source, error)) (Source, error)) context.Context {
+	return context.WithValue(ctx, openerKey{}, opener)
 }
 
-type openedKey struct{}
-
-// WithOpened returns a context with which advisory.Open passes the Source of the new Locker to opened. Benchmarks use
-// its counters to check that sessions are watched while they measure.
-func WithOpened(ctx context.Context, opened func(Source)) context.Context {
-	return context.WithValue(ctx, openedKey{}, opened)
-}
-
-// Opened passes the Source of a new Locker to the function of WithOpened, if there is one.
-func Opened(ctx context.Context, source Source) {
-	if opened, ok := ctx.Value(openedKey{}).(func(Source)); ok {
-		opened(source)
+// Open returns the Source of a new Locker: that of the context's opener, or else the result of open.
+func Open(ctx context.Context, open func() (Source, error)) (Source, error) {
+	if opener, ok := ctx.Value(openerKey{}).(func(func() (Source, error)) (Source, error)); ok {
+		return opener(open)
 	}
+	return open()
 }
 
 // Stats counts the work of a Source's sessions.

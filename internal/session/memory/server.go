@@ -6,7 +6,6 @@ package memory
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -37,11 +36,6 @@ func NewServer() *Server {
 // Source returns the sessions of one process.
 func (s *Server) Source(applicationName string) session.Source {
 	return &source{server: s, applicationName: applicationName}
-}
-
-// SourceInProcess is Source for several sources of one process, whose Lockers know of each other.
-func (s *Server) SourceInProcess(applicationName string) session.Source {
-	return &source{server: s, applicationName: applicationName, database: fmt.Sprintf("memory at %p", s)}
 }
 
 var errKilled = errors.New("FATAL: terminating connection due to administrator command (SQLSTATE 57P01)")

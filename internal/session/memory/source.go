@@ -15,7 +15,6 @@ import (
 type source struct {
 	server          *Server
 	applicationName string
-	database        string         // "" = it stands for a separate process
 	inUse           sync.WaitGroup // sessions, and reports of their loss
 
 	// guarded by server.mu
@@ -80,7 +79,7 @@ func (p *source) backend() *backend {
 func (p *source) Stats() session.Stats {
 	p.server.mu.Lock()
 	defer p.server.mu.Unlock()
-	return session.Stats{Open: p.open, Database: p.database}
+	return session.Stats{Open: p.open}
 }
 
 // Close ends idle sessions and blocks until the others are returned.

@@ -47,7 +47,10 @@ func pglatchOpener(multiplex int) func(context.Context, Env) (Client, error) {
 	return func(ctx context.Context, env Env) (Client, error) {
 		p := &pglatchClient{env: env, multiplex: multiplex, space: namespace.Must(keySpace, "bench")}
 		var err error
-		open := session.WithOpened(ctx, func(source session.Source) { p.sessions = source })
+		open := session.WithOpener(ctx, func(open func() (session.Source, error)) (_ session.Source, err error) {
+			p.sessions, err = open()
+			return p.sessions, err
+		})
 		if p.locker, err = advisory.Open(open, p.config()); err != nil {
 			return nil, err
 		}
