@@ -24,16 +24,14 @@ type conn struct {
 	session session.Session    // nil while it is being made
 	pid     uint32             // of the session
 	cancel  context.CancelFunc // ends the attempt to make it
-	quit    chan struct{}      // closed when it has ended and nobody uses the session
+	quit    chan struct{}      // closed when it has ended, or its table is broken, and nobody uses the session
 	woken   chan struct{}      // ends a sleep of the goroutine that attends the connection
 
 	// guarded by core.mu
 	timer   *time.Timer
-	armed   bool         // the timer runs
 	rounds  int          // round trips that the server has answered
-	seen    int          // rounds when the timer last fired; -1 = it has not fired
+	seen    int          // rounds when the timer last fired, or armed = it runs and has not fired; unarmed = it does not run
 	watched int          // rounds when the session's watch began, which the next statement ends; -1 = never
-	retired bool         // its session is closed because the table is broken
 	looked  atomic.Int64 // when the session was last seen alive, as an instant; 0 = never
 
 	slow    atomic.Bool  // its statement takes long
@@ -61,10 +59,16 @@ func notePending(n *locktable.Conn) {
 // for a timer: the timer runs on while there is traffic.
 const idleAfter = 5 * time.Millisecond
 
+// Values of conn.seen.
+const (
+	unarmed = -1 - iota
+	armed
+)
+
 // rest schedules a tick for the connection, under mu.
 func (n *conn) rest() {
-	if !n.armed {
-		n.armed = true
+	if n.seen == unarmed {
+		n.seen = armed
 		n.timer.Reset(idleAfter)
 	}
 }
@@ -80,7 +84,7 @@ func (n *conn) tick() {
 		c.mu.Unlock()
 		return
 	}
-	n.armed = false
+	n.seen = unarmed
 	forget := false
 	switch c.table.Rested(n.node, c.present()) {
 	case locktable.InUse: // it is armed again when it is idle
@@ -209,32 +213,30 @@ func (n *conn) breaks(cause error) {
 // retire closes the session of a broken table's connection when its user has ended. It does so once, under mu.
 func (n *conn) retire() {
 	c := n.core
-	switch {
-	case c.table.Broken() == nil || n.session == nil || n.retired:
-		return
-	case n.node.Phase() == locktable.Ended:
-		n.unused() // close goes on
+	if c.table.Broken() == nil || n.session == nil || !n.unused() || n.node.Phase() == locktable.Ended { // close goes on
 		return
 	}
-	n.retired = true
 	c.wg.Go(func() {
 		n.session.Close(false)
 		c.gone()
 	})
 }
 
-// unused allows close to close a lost connection, under mu.
-func (n *conn) unused() {
+// unused records that nobody uses the session of a connection that ended, under mu, and reports whether it is the first
+// to do so. It allows close to close a lost connection.
+func (n *conn) unused() (first bool) {
 	select {
 	case <-n.quit:
+		return false
 	default:
 		close(n.quit)
+		return true
 	}
 }
 
 // dial makes a connection in the background, under mu.
 func (c *core) dial(node *locktable.Conn) {
-	n := &conn{core: c, node: node, quit: make(chan struct{}), woken: make(chan struct{}, 1), seen: -1, watched: -1}
+	n := &conn{core: c, node: node, quit: make(chan struct{}), woken: make(chan struct{}, 1), seen: unarmed, watched: -1}
 	node.Carrier = n
 	ctx, cancel := context.WithCancel(c.ctx)
 	n.cancel = cancel
@@ -266,8 +268,7 @@ func (n *conn) connect(ctx context.Context, delay time.Duration) {
 		c.unmade(n.node, err)
 	}
 	c.run()
-	over := made || n.retired
-	n.retired = n.retired || !made
+	over := made || !n.unused()
 	c.mu.Unlock()
 	if over {
 		return

@@ -28,7 +28,6 @@ type core struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // connections, and background work
-	done   chan struct{}  // closed when Close is done
 
 	untrace func() // what Tracer.Open returned
 	reports reporter
@@ -38,7 +37,7 @@ type core struct {
 
 	mu        sync.Mutex
 	table     *locktable.Table
-	closing   bool // a goroutine waits in close
+	done      chan struct{} // closed when Close is done; nil = no call of close has begun
 	deadlines deadlineTimer
 	pauses    pauseWatch
 	redial    backoff         // between attempts to connect
@@ -59,7 +58,6 @@ func newCore(config Config, source session.Source) *core {
 	c := &core{
 		config:   config,
 		source:   source,
-		done:     make(chan struct{}),
 		opened:   time.Now().Add(-time.Second), // so that no instant is 0
 		table:    locktable.New(locktable.Limits{MaxConns: config.MaxConns, LocksPerConn: config.LocksPerConn, HandOverBudget: config.HandOverBudget}),
 		notes:    make(map[*Lock]*note),
@@ -167,14 +165,14 @@ func (c *core) after(delay time.Duration, event func()) {
 func (c *core) close() {
 	report := c.reports.reporting()
 	c.mu.Lock()
-	if c.closing {
+	if done := c.done; done != nil {
 		c.mu.Unlock()
 		if !report { // else another Close waits for it
-			<-c.done
+			<-done
 		}
 		return
 	}
-	c.closing = true
+	c.done = make(chan struct{})
 	c.stop()
 	c.table.Close(c.present(), ErrClosed)
 	c.run()

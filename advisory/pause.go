@@ -17,19 +17,18 @@ const pauseEvery = 200 * time.Millisecond
 // CLOCK_MONOTONIC. So it is due at once when the process continues after a SIGSTOP, and within
 // pauseEvery after the machine was suspended. It is guarded by core.mu.
 type pauseWatch struct {
-	timer   *time.Timer // nil = never set
-	running bool
-	at      time.Duration // the last check, on boottime's clock
-	clock   func() time.Duration
+	timer *time.Timer   // nil = never set
+	at    time.Duration // the last check, on boottime's clock; 0 = the watch does not run
+	clock func() time.Duration
 }
 
 // watchPauses starts the watch for pauses while locks are held, under mu.
 func (c *core) watchPauses() {
 	p := &c.pauses
-	if p.running || c.table.Ended() != nil {
+	if p.at != 0 || c.table.Ended() != nil {
 		return
 	}
-	p.running, p.at = true, p.clock()
+	p.at = p.clock()
 	if p.timer == nil {
 		p.timer = time.AfterFunc(pauseEvery, c.lookForPause)
 		return
@@ -43,7 +42,7 @@ func (c *core) lookForPause() {
 	c.mu.Lock()
 	p := &c.pauses
 	if c.table.Ended() != nil || c.stats.held.Load() == 0 {
-		p.running = false
+		p.at = 0
 		c.mu.Unlock()
 		return
 	}

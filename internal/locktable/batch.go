@@ -1,5 +1,7 @@
 package locktable
 
+import "slices"
+
 // An Op is one operation to send on a connection.
 type Op struct {
 	Kind      OpKind
@@ -9,7 +11,6 @@ type Op struct {
 	Turnstile Tag   // must be open, or nothing is tried; zero = none
 	By        *Request
 	key       *Key // nil = none
-	sent      bool
 }
 
 // An OpKind is the kind of an operation at the server.
@@ -73,9 +74,6 @@ func (t *Table) Take(n *Conn, now Instant) []*Op {
 	rest := copy(n.pending, n.pending[count:])
 	clear(n.pending[rest:])
 	n.pending = n.pending[:rest]
-	for _, o := range n.batch {
-		o.sent = true
-	}
 	return n.batch
 }
 
@@ -145,9 +143,12 @@ func (o *Op) fail(lost error) {
 	}
 }
 
-// drop withdraws an operation that was not sent.
+// sent reports whether an operation is in the batch that is under way.
+func (n *Conn) sent(o *Op) bool { return slices.Contains(n.batch, o) }
+
+// drop withdraws an operation that is not in a batch yet.
 func (n *Conn) drop(o *Op) bool {
-	if o.sent || len(n.pending) > droppable { // it will be answered
+	if len(n.pending) > droppable { // it will be answered
 		return false
 	}
 	for i, p := range n.pending {

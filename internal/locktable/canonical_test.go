@@ -275,7 +275,7 @@ func (c *canonicalizer) op(o *Op) {
 	c.text = append(c.text, byte(o.Kind), byte(o.Mode))
 	c.request(o.By)
 	c.tag(o.Tag)
-	c.bools(o.sent, o.key != nil, o.key != nil && o.key.pool, o.Turnstile.Valid())
+	c.bools(o.key != nil, o.key != nil && o.key.pool, o.Turnstile.Valid())
 	c.tags(o.Any)
 }
 

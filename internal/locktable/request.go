@@ -159,7 +159,7 @@ func (t *Table) Withdraw(r *Request, now Instant) (reason error) {
 func (t *Table) AnswerIsDue(r *Request) bool {
 	t.note(EventAnswerIsDue, 0, nil, r, nil)
 	k := r.key
-	if r.prolonged || r.phase != queued || k == nil || k.phase != Asking || !k.op.sent || k.requests.peek() != r || k.conn.slow {
+	if r.prolonged || r.phase != queued || k == nil || k.phase != Asking || k.requests.peek() != r || k.conn.slow || !k.conn.sent(&k.op) {
 		return false
 	}
 	r.prolonged = true
