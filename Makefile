@@ -137,6 +137,7 @@ bench: ## compare with the hand-written loop and with peers; time, memory, loss 
 	$(WITHPG) $(GO) test -run '^$$' -bench Ratio -benchtime 9x -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Cycle -benchtime 2s -benchmem -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Loss -benchtime 200x -timeout 30m ./advisory
+	$(GO) test -tags pglatch_mutex -run '^$$' -bench Mutex -benchtime 300000x -cpu 1,2,4,8,16 ./advisory
 	cd integration/thirdparty/bench && $(GO) run ./cmd/locks
 	$(GO) test -run '^$$' -bench Step -timeout 5m ./leader
 	$(WITHPG) $(GO) test -run '^$$' -bench Guard -benchtime 2s -timeout 30m ./leader/postgres

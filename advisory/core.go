@@ -35,7 +35,7 @@ type core struct {
 	requests sync.Pool // of *request; not the package's, because a channel of one testing/synctest bubble cannot be used in another
 	opened   time.Time // the table's instant 0
 
-	mu        sync.Mutex
+	mu        mutex
 	table     *locktable.Table
 	done      chan struct{} // closed when Close is done; nil = no call of close has begun
 	deadlines deadlineTimer
