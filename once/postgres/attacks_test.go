@@ -29,7 +29,7 @@ func TestTicksInTransactionsStandAllAttacks(t *testing.T) {
 		free    = "a tick that ended before the claim is free to others, and nobody waits for it"
 	)
 	guardtest.Run(t, guardtest.Guard{
-		Open: openTicks, Ended: errTaken, Keeps: true, NoLimits: true, ReadOnly: true, Elsewhere: "the table public.pglatch_once is not there",
+		Open: openTicks, Ended: errTaken, Keeps: true, NoLimits: true, ReadOnly: true, Names: 10, Elsewhere: "the table public.pglatch_once is not there",
 		Cannot: map[string]string{
 			"a takeover between the statements of a guard": free,
 			"another database with the same rights":        "a tick is a job and a time, and each database has its own table of them",

@@ -36,6 +36,8 @@ type Guard struct {
 	Keeps bool
 	// TTL is the lease of a right, which limits how long its transaction may be idle.
 	TTL time.Duration
+	// Names is how many texts differ only by names for savepoints, which depend on the tests that run at once.
+	Names int
 	// NoLimits means that a guard sets no limits for its transaction.
 	NoLimits bool
 	// ReadOnly means that the guard locks a row, so that it refuses read-only transactions.

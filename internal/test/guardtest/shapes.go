@@ -126,7 +126,8 @@ func counts(a arena) {
 // texts requires that the guards of different rights are the same statements. Otherwise each is an entry of
 // pg_stat_statements, and a statement that drivers prepare.
 func texts(a arena) {
-	const rights, most = 25, 20 // parallel tests of ticks use up to four names for savepoints, in two statements each
+	const rights = 25
+	most := 10 + a.Names
 	counter := statements.Start(a.T).Count(a.T)
 	a = newArenaIn(a.T, a.Guard, counter.DSN)
 	var all []Right
