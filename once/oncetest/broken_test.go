@@ -195,7 +195,7 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 		"it forgets at once":                     "a store says for how long",
 		"two runners at once get it":             "many runners run each tick",
 		"runs are not renewed":                   "a run that lasts longer",
-		"waiters are stuck":                      "who waits gets the tick",
+		"waiters are stuck":                      "a waiting runner gets the tick",
 		"failed runs are repeated":               "a run that failed is repeated",
 		"nothing is given back":                  "a run that its ctx cut short",
 		"open ticks are shown as run":            "missed ticks are those",

@@ -65,7 +65,7 @@ var runnerCases = []testCase{
 		require.NoError(s, err)
 		assert.Equal(s, once.Ran, s.look("report", s.tick).State)
 	}},
-	{"who waits gets the tick of a run that died", func(s *suite) {
+	{"a waiting runner gets the tick of a run that died", func(s *suite) {
 		died := s.claim(s.brief("a"))
 		r := runner(s, once.Config{Store: s.store, TTL: long, Wait: s.bound()})
 		result, err := r.Do(s.Context(), "report", s.tick, func(ctx context.Context) error {
