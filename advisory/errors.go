@@ -298,7 +298,7 @@ func (e *reentrantError) Is(target error) bool { return target == ErrReentrant }
 // The last key is one that the caller holds. It matches ErrDeadlock.
 type deadlockError struct {
 	// If the cycle goes through other processes, only the keys of this process have names in Cycle. In a
-	// cycle of transactions, those are the last thousand keys of its calls of LockTx.
+	// cycle of transactions, those are keys that its calls of LockTx had lately. It remembers a thousand at most.
 	Cycle []namespace.Key
 	// Across lists the waits of a cycle through several processes, with their names for the keys, or through
 	// several transactions (LockTx). "" = the cycle is inside this process.
