@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -78,12 +79,13 @@ func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 func (c *core) enter(r *request) error {
 	if r.Mode == session.Shared { // it may join the holders of the lock
 		if n := c.table.Joins(r.Tag, c.present()); n != nil {
-			c.unlocked(connOf(n).look)
-			connOf(n).noteLook()
+			c.lookAt([]*locktable.Conn{n})
 		}
 	}
 	c.database.add(r)
-	err := c.table.Enter(&r.Request, c.present())
+	now := c.present()
+	r.begin(now)
+	err := c.table.Enter(&r.Request, now)
 	if err == nil && !r.Settled() {
 		err = c.table.Broken() // a broken table may not have queued it
 	}

@@ -37,10 +37,11 @@ func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, 
 // others go back in the background, because a canceled caller does not wait for that.
 func (c *core) acquireAll(ctx context.Context, r *request) error {
 	l := r.lock
+	r.begin(c.present())
 	for i, key := range l.keys {
 		one := newAcquire(l, key, NoTimeout)
 		one.start, one.Part, one.partial = r.start, true, l.keys[:i]
-		one.expire(r.deadline)
+		one.Deadline = r.Deadline
 		if _, err := c.acquire(ctx, one); err != nil {
 			c.giveUp(l)
 			return err
@@ -53,7 +54,7 @@ func (c *core) acquireAll(ctx context.Context, r *request) error {
 	c.mu.Lock()
 	lost := c.table.Complete(&l.hold, c.present())
 	if lost == nil {
-		c.began(l)
+		c.began()
 	}
 	c.mu.Unlock()
 	if lost != nil {

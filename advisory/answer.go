@@ -38,11 +38,11 @@ func (c answerer) Connected() bool { return c.connected.Load() > 0 }
 // Answer implements introspect.Source. While it inspects the locks of one connection, it blocks all other
 // changes to locks. If somebody waits, it also does so while it inspects all keys.
 func (c answerer) Answer(q introspect.Question, into *introspect.Answer) {
-	now := c.now()
+	now := c.present()
 	held := c.heldFor(q)
 	into.AllLocks += len(held)
 	slices.SortFunc(held, func(a, b holding) int {
-		return cmp.Or(cmp.Compare(b.waiting, a.waiting), a.lock.since.Compare(b.lock.since))
+		return cmp.Or(cmp.Compare(b.waiting, a.waiting), cmp.Compare(a.lock.hold.Since(), b.lock.hold.Since()))
 	})
 	for page := range slices.Chunk(held[:min(len(held), q.Limit)], heldPage) {
 		into.Locks = c.describeHeld(into.Locks, page, now)
@@ -78,7 +78,7 @@ func (c answerer) heldFor(q introspect.Question) (held []holding) {
 }
 
 // describeHeld adds descriptions of the locks that are still held.
-func (c answerer) describeHeld(into []introspect.Lock, held []holding, now time.Time) []introspect.Lock {
+func (c answerer) describeHeld(into []introspect.Lock, held []holding, now locktable.Instant) []introspect.Lock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, h := range held {
@@ -90,11 +90,11 @@ func (c answerer) describeHeld(into []introspect.Lock, held []holding, now time.
 		name, _ := l.holds(k.Tag())
 		d := introspect.Lock{
 			Key: name.String(), Tag: k.Tag(), Semaphore: semaphoreOf(name, l), Slots: k.Slots(), Shared: l.Shared(), Label: l.label,
-			Age: now.Sub(l.since), Session: n.pid, Beside: k.Conn().Locks() - 1,
-			Doubtful: n.state(now) != session.Held, Asked: c.notes[l].wasAsked(), HandOvers: int64(k.HandOvers()), Waiters: k.Waiting(),
+			Age: now - l.hold.Since(), Session: n.pid, Beside: k.Conn().Locks() - 1,
+			Doubtful: n.state(time.Now()) != session.Held, Asked: c.notes[l].wasAsked(), HandOvers: int64(k.HandOvers()), Waiters: k.Waiting(),
 		}
 		for r := range k.Requests {
-			d.OldestWait = max(d.OldestWait, now.Sub(requestOf(r).start))
+			d.OldestWait = max(d.OldestWait, now-requestOf(r).start)
 		}
 		into = append(into, d)
 	}
@@ -111,7 +111,7 @@ func semaphoreOf(slot namespace.Key, l *Lock) string {
 }
 
 // describeWaits adds the oldest waiting requests, up to the question's limit, and counts all.
-func (c answerer) describeWaits(into *introspect.Answer, q introspect.Question, now time.Time) {
+func (c answerer) describeWaits(into *introspect.Answer, q introspect.Question, now locktable.Instant) {
 	if c.stats.waiting.Load() == 0 {
 		return
 	}
@@ -132,22 +132,22 @@ func (c answerer) describeWaits(into *introspect.Answer, q introspect.Question, 
 		}
 	}
 	into.AllWaits += len(all)
-	slices.SortFunc(all, func(a, b place) int { return a.request.start.Compare(b.request.start) })
+	slices.SortFunc(all, func(a, b place) int { return cmp.Compare(a.request.start, b.request.start) })
 	for _, p := range all[:min(len(all), q.Limit)] {
 		into.Waits = append(into.Waits, p.request.describe(p.ahead, now))
 	}
 }
 
 // describe describes a waiting request, under mu.
-func (r *request) describe(ahead int, now time.Time) introspect.Wait {
+func (r *request) describe(ahead int, now locktable.Instant) introspect.Wait {
 	k := r.Key()
 	w := introspect.Wait{
 		ID:  r.identify(),
 		Key: r.name.String(), Tag: k.Tag(), Semaphore: r.slots != nil, Shared: r.lock.Shared(), Label: r.lock.label,
-		Age: now.Sub(r.start), Ahead: ahead,
+		Age: now - r.start, Ahead: ahead,
 	}
-	if !r.deadline.IsZero() {
-		w.Left = max(r.deadline.Sub(now), 1)
+	if r.Deadline != 0 {
+		w.Left = max(r.Deadline-now, 1)
 	}
 	if n := k.Conn(); k.Phase() == locktable.Waiting && ahead == 0 && n != nil && n.Waiter() == k {
 		w.Session = connOf(n).pid

@@ -34,7 +34,7 @@ func (c *core) await(r *request) (settled bool) {
 			c.unlocked(func() { c.database.search(r) })
 		case r.place == expired && !canceled && r.deadlock == nil && c.table.AnswerIsDue(&r.Request):
 			r.place = 0
-			r.expire(time.Now().Add(grace))
+			r.Deadline = c.present() + grace
 		case canceled || r.place == expired || r.deadlock != nil:
 			r.reason = c.table.Withdraw(&r.Request, c.present())
 			c.forget(r)
@@ -103,7 +103,7 @@ func (c *core) gaveUp(ctx context.Context, r *request) error {
 	if r.reason != nil {
 		return c.explain(r, r.reason)
 	}
-	e := &TimeoutError{Key: r.name, Waited: time.Since(r.start), Cause: context.Cause(ctx), held: true}
+	e := &TimeoutError{Key: r.name, Waited: r.waited(), Cause: context.Cause(ctx), held: true}
 	if r.slots == nil {
 		e.Holder, e.remark = c.holder(r.name.Tag())
 		return e
@@ -127,7 +127,7 @@ func (c *core) explain(r *request, err error) error {
 	case nil, *reentrantError, *deadlockError:
 		return err
 	}
-	ctx, waited := r.lock.parent, time.Since(r.start)
+	ctx, waited := r.lock.parent, r.waited()
 	switch {
 	case errors.Is(err, locktable.ErrTaken):
 		return c.heldError(r)

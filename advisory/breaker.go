@@ -84,12 +84,12 @@ func (c *core) waitsLong() bool {
 	if c.stats.waiting.Load() == 0 {
 		return false
 	}
-	long := c.now().Add(-breakAfter)
+	long := c.present() - breakAfter
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k := range c.table.Keys {
 		for q := range k.Requests {
-			if r := requestOf(q); (r.nested() || r.Abroad) && r.start.Before(long) {
+			if r := requestOf(q); (r.nested() || r.Abroad) && r.start < long {
 				return true
 			}
 		}

@@ -155,7 +155,7 @@ func (n *conn) answered(lost error) {
 func (n *conn) look() {
 	c := n.core
 	seen := locktable.Instant(0)
-	if at := c.verified(n.session, c.now()); !at.IsZero() {
+	if at := c.verified(n.session, time.Now()); !at.IsZero() {
 		seen = c.instant(at)
 	}
 	n.looked.Store(int64(seen))

@@ -256,7 +256,7 @@ func (c *core) settled(r *request) {
 			r.lock.keys = r.slotOf(r.lock.hold.Slot())
 		}
 		if !r.Part {
-			c.began(r.lock)
+			c.began()
 		}
 	}
 	r.wakeUp()

@@ -7,26 +7,38 @@ import (
 	"github.com/pglatch/pglatch/internal/locktable"
 )
 
-// A deadlineTimer ends waits whose time is over. All waits share one timer, which is set to the earliest deadline. A wait that is
-// served in time, as most are, pays for no timer. The deadlineTimer is guarded by core.mu.
+// A deadlineTimer ends waits whose time is over. All waits share one timer. Most waits are served soon, and such a wait pays neither
+// for a timer nor for a place in the heap: it begins among the young, and the timer moves to the heap those that it finds there.
+// The deadlineTimer is guarded by core.mu.
 type deadlineTimer struct {
-	timer *time.Timer // nil = never set
-	at    time.Time   // when it fires; zero = not set
+	timer *time.Timer       // nil = never set
+	at    locktable.Instant // when it fires; 0 = not set
+	young []*request        // in no order
 	waits deadlineHeap
 }
+
+// youth is how long a wait is young at most. A wait that ends earlier is never young.
+const youth = 50 * time.Millisecond
 
 // expired is the place of a request whose time is over.
 const expired = -1
 
 // expect schedules the end of a request's wait at its deadline.
 func (c *core) expect(r *request) {
-	if r.deadline.IsZero() || r.place > 0 {
+	if r.Deadline == 0 || r.place > 0 {
 		return
 	}
-	a := &c.deadlines
-	heap.Push(&a.waits, r)
-	if a.at.IsZero() || r.deadline.Before(a.at) {
-		a.set(r.deadline, c.expireWaits)
+	a, now := &c.deadlines, c.table.Now()
+	at := now + youth
+	if r.young = r.Deadline > at; r.young {
+		a.young = append(a.young, r)
+		r.place = len(a.young)
+	} else {
+		at = r.Deadline
+		heap.Push(&a.waits, r)
+	}
+	if a.at == 0 || at < a.at {
+		a.set(at, now, c.expireWaits)
 	}
 }
 
@@ -34,33 +46,46 @@ func (c *core) expect(r *request) {
 func (c *core) expireWaits() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a, now := &c.deadlines, time.Now()
-	for len(a.waits) > 0 && !now.Before(a.waits[0].deadline) {
+	a, now := &c.deadlines, c.present()
+	for _, r := range a.young {
+		r.place, r.young = 0, false
+		heap.Push(&a.waits, r)
+	}
+	clear(a.young)
+	a.young = a.young[:0]
+	for len(a.waits) > 0 && a.waits[0].Deadline <= now {
 		r := a.waits[0]
 		a.forget(r)
 		r.place = expired
 		r.wakeUp()
 	}
-	a.at = time.Time{}
+	a.at = 0
 	if len(a.waits) > 0 && c.table.Ended() == nil {
-		a.set(a.waits[0].deadline, c.expireWaits)
+		a.set(a.waits[0].Deadline, now, c.expireWaits)
 	}
 }
 
 // forget removes a request, if it is scheduled.
 func (a *deadlineTimer) forget(r *request) {
-	if r.place > 0 {
+	switch {
+	case r.place <= 0:
+	case r.young:
+		last := len(a.young) - 1
+		a.young[last].place = r.place
+		a.young[r.place-1], a.young[last] = a.young[last], nil
+		a.young, r.place = a.young[:last], 0
+	default:
 		heap.Remove(&a.waits, r.place-1)
 	}
 }
 
-func (a *deadlineTimer) set(at time.Time, ring func()) {
+func (a *deadlineTimer) set(at, now locktable.Instant, ring func()) {
 	a.at = at
 	if a.timer == nil {
-		a.timer = time.AfterFunc(time.Until(at), ring)
+		a.timer = time.AfterFunc(at-now, ring)
 		return
 	}
-	a.timer.Reset(time.Until(at))
+	a.timer.Reset(at - now)
 }
 
 func (a *deadlineTimer) stop() {
@@ -74,7 +99,7 @@ type deadlineHeap []*request
 
 func (h deadlineHeap) Len() int { return len(h) }
 
-func (h deadlineHeap) Less(i, j int) bool { return h[i].deadline.Before(h[j].deadline) }
+func (h deadlineHeap) Less(i, j int) bool { return h[i].Deadline < h[j].Deadline }
 
 func (h deadlineHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
@@ -92,9 +117,6 @@ func (h *deadlineHeap) Pop() any {
 	*h, last.place = (*h)[:len(*h)-1], 0
 	return last
 }
-
-// now is time.Now, with a wall clock that nobody sets, so that it need not be read.
-func (c *core) now() time.Time { return c.opened.Add(time.Since(c.opened)) }
 
 // instant converts a time to the table's unit.
 func (c *core) instant(at time.Time) locktable.Instant { return at.Sub(c.opened) }

@@ -68,6 +68,12 @@ func (s *faultySession) enter(ops []*session.Op) error {
 
 func (f *faulty) set(state session.State) { f.state.Store(uint32(state)) }
 
+// forget makes the sessions unverified, and waits until the last look at them counts no longer.
+func (f *faulty) forget() {
+	f.unverified.Store(true)
+	time.Sleep(session.VerifiedFor + 1)
+}
+
 func (f *faulty) Acquire(ctx context.Context) (session.Session, error) {
 	if f.onAcquire != nil {
 		if err := f.onAcquire(); err != nil {
@@ -216,7 +222,7 @@ func TestAReaderAsksTheServerIfSomethingUnknownWasHeard(t *testing.T) {
 		assert.Len(w, w.server.Holders(entity(1)), 1)
 		w.release(readers[0])
 		assert.Zero(w, f.questions.Load())
-		f.unverified.Store(true)
+		f.forget()
 		w.release(readers[1])
 		assert.EqualValues(w, 1, f.questions.Load())
 		require.NoError(w, readers[2].Context().Err())
@@ -231,7 +237,7 @@ func TestAReaderLearnsTheLossFromItsQuestion(t *testing.T) {
 	inBubble(t, func(w *world) {
 		a, f := w.openFaulty(advisory.Config{})
 		first, second := w.acquire(a.With(shared), 1), w.acquire(a.With(shared), 1)
-		f.unverified.Store(true)
+		f.forget()
 		f.onQuestion = w.server.KillSessions
 		require.ErrorIs(w, first.Release(), advisory.ErrLost)
 		require.ErrorIs(w, first.Release(), advisory.ErrReleased)

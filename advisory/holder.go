@@ -131,7 +131,7 @@ func (c *core) borrow(until time.Time) *conn {
 // ping asks the server whether a connection lives. It is called under mu, which it releases
 // meanwhile. It returns the loss, or the cause of ctx.
 func (c *core) ping(ctx context.Context, node *locktable.Conn) error {
-	r := &request{lock: &Lock{core: c}, ended: ctx.Done()}
+	r := &request{call: call{lock: &Lock{core: c}, ended: ctx.Done()}}
 	r.Carrier = r
 	c.table.Ping(node, &r.Request, c.present())
 	c.run()

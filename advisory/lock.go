@@ -22,10 +22,9 @@ type Lock struct {
 	parent context.Context // the context of the acquisition
 	around *Lock           // the innermost lock that parent carries; nil = none
 
-	mode  session.Mode
-	hold  locktable.Holder // guarded by core.mu
-	key   [1]namespace.Key
-	since time.Time // of the grant; set under core.mu when the lock is held
+	mode session.Mode
+	hold locktable.Holder // guarded by core.mu
+	key  [1]namespace.Key
 
 	ended  bool // by Release; the fields from here are guarded by mu
 	mu     sync.Mutex
@@ -138,11 +137,13 @@ func lockOf(h *locktable.Holder) *Lock {
 }
 
 // began counts a lock that is held from now on, under mu.
-func (c *core) began(l *Lock) {
-	l.since = c.opened.Add(l.hold.Since())
+func (c *core) began() {
 	c.stats.held.Add(1)
 	c.watchPauses()
 }
+
+// since is the time of the grant of a lock that is, or was, held.
+func (l *Lock) since() time.Time { return l.core.opened.Add(l.hold.Since()) }
 
 // ended counts a lock that is no longer held, under mu.
 func (c *core) ended(l *Lock) {

@@ -18,7 +18,7 @@ func (l *Lock) lose(cause error) *LostError {
 	l.mu.Lock()
 	first := l.loss == nil
 	if first {
-		l.loss = &LostError{Key: l.keys[0], Held: time.Since(l.since), Cause: cause}
+		l.loss = &LostError{Key: l.keys[0], Held: time.Since(l.since()), Cause: cause}
 		l.core.reportLoss(l, l.loss) // before its release can be reported, and before its holder learns of the loss
 		if l.lost != nil {
 			close(l.lost)

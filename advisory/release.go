@@ -11,22 +11,20 @@ import (
 // release gives a lock back: to the next waiter of this process while the budget lasts, otherwise
 // to the server.
 func (c *core) release(l *Lock) error {
-	passes := l.Shared() || c.stats.waiting.Load() > 0
-	if passes { // the lock can stay in this process, and then the server is not asked
+	if l.Shared() || c.stats.waiting.Load() > 0 { // the lock can stay in this process, and then the server is not asked
 		l.look()
-		l.lookClosely()
 	}
 	c.mu.Lock()
-	if passes {
-		for _, n := range l.hold.Conns() {
-			connOf(n).noteLook()
-		}
+	now := c.present()
+	if stale := c.table.Stale(&l.hold, now); stale != nil {
+		c.lookAt(stale)
+		c.pingAll(c.table.Unverified(&l.hold, c.present()))
+		now = c.present()
 	}
-	c.pingAll(c.table.Unverified(&l.hold, c.present()))
 	held := l.live()
 	r := c.newRequest(l)
 	defer r.free()
-	outcome := c.table.Release(&l.hold, &r.Request, c.present())
+	outcome := c.table.Release(&l.hold, &r.Request, now)
 	if held {
 		c.ended(l)
 	}
@@ -52,10 +50,15 @@ func (c *core) release(l *Lock) error {
 	return nil
 }
 
-// lookClosely checks whether the lock's sessions live.
-func (l *Lock) lookClosely() {
-	for _, n := range l.hold.Conns() {
-		connOf(n).look()
+// lookAt checks whether sessions live, under mu, which it releases meanwhile.
+func (c *core) lookAt(conns []*locktable.Conn) {
+	c.unlocked(func() {
+		for _, n := range conns {
+			connOf(n).look()
+		}
+	})
+	for _, n := range conns {
+		connOf(n).noteLook()
 	}
 }
 

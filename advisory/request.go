@@ -11,19 +11,26 @@ import (
 // be appointed to drive a connection.
 type request struct {
 	locktable.Request
+	call
 
-	lock     *Lock
-	name     namespace.Key
-	slots    []namespace.Key // any one of which is enough; nil = it is for the key itself
-	deadline time.Time       // zero = none
-	ended    <-chan struct{} // closed when its caller cancels it; nil = never
-	explain  bool            // if a try fails, query for the holder of the key
-	abroad   []*Lock         // locks that the caller holds with other Lockers on the database
-	partial  []namespace.Key // keys that it has already and will hold together with this one
-	start    time.Time
+	abroad []*Lock // locks that the caller holds with other Lockers on the database
+	wake   chan struct{}
+}
+
+// A call is the part of a request that ends with the call.
+type call struct {
+	lock    *Lock
+	name    namespace.Key
+	slots   []namespace.Key // any one of which is enough; nil = it is for the key itself
+	ended   <-chan struct{} // closed when its caller cancels it; nil = never
+	explain bool            // if a try fails, query for the holder of the key
+	partial []namespace.Key // keys that it has already and will hold together with this one
+	wait    time.Duration
+	start   locktable.Instant // 0 = it has not begun
 
 	// guarded by core.mu
-	place    int            // in the heap of deadlines, from 1; 0 = not in the heap; expired = its time is over
+	place    int            // among the deadlines, from 1; 0 = nowhere; expired = its time is over
+	young    bool           // place is that among the waits that began recently
 	reason   error          // why it had no connection or answer when it was withdrawn; nil if it had
 	line     int            // its place in the queue, from 1, when it began to wait; the tracer must receive it; 0 = it need not
 	searches bool           // its caller must search for a circle through other Lockers
@@ -32,7 +39,6 @@ type request struct {
 
 	asleep bool
 	drives *conn // the connection that it must drive
-	wake   chan struct{}
 }
 
 func requestOf(r *locktable.Request) *request {
@@ -53,29 +59,37 @@ func (c *core) newRequest(lock *Lock) *request {
 func newAcquire(lock *Lock, key namespace.Key, wait time.Duration) *request {
 	c := lock.core
 	r := c.newRequest(lock)
-	r.name, r.start = key, c.now()
+	r.name, r.wait = key, wait
 	r.Tag, r.Mode, r.Holder = key.Tag(), lock.mode, &lock.hold
-	if wait != NoTimeout {
-		r.expire(r.start.Add(wait))
-	}
 	return r
 }
 
-// expire sets the deadline.
-func (r *request) expire(at time.Time) {
-	r.deadline = at
-	r.Deadline = 0
-	if !at.IsZero() {
-		r.Deadline = max(r.lock.core.instant(at), 1)
+// begin sets the start of a request and its deadline, unless it has begun.
+func (r *request) begin(now locktable.Instant) {
+	if r.start > 0 {
+		return
 	}
+	r.start = now
+	if r.wait != NoTimeout {
+		r.Deadline = now + r.wait
+	}
+}
+
+// waited is how long ago the request began.
+func (r *request) waited() time.Duration {
+	if r.start == 0 {
+		return 0
+	}
+	return r.lock.core.present() - r.start
 }
 
 // free returns a request to the pool. Nobody may refer to it any more.
 func (r *request) free() {
 	pool := &r.lock.core.requests
 	r.Reset()
+	r.call = call{}
 	clear(r.abroad)
-	*r = request{Request: r.Request, wake: r.wake, abroad: r.abroad[:0]}
+	r.abroad = r.abroad[:0]
 	pool.Put(r)
 }
 

@@ -146,7 +146,7 @@ func (c *core) describe(locks []*Lock) []HeldLock {
 		if !l.live() {
 			continue
 		}
-		h := HeldLock{Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since, PID: l.PID()}
+		h := HeldLock{Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since(), PID: l.PID()}
 		for _, k := range l.hold.On() {
 			h.Doubtful = h.Doubtful || connOf(k.Conn()).state(now) != session.Held
 			h.Waiters += k.Waiting()

@@ -100,7 +100,7 @@ func (c *core) traceAcquire(ctx context.Context, r *request, err error) {
 	if t.Acquire == nil { // without a tracer, skip reading the clock
 		return
 	}
-	data := AcquireData{Key: r.name, Label: l.label, Request: l, Shared: l.Shared(), Try: r.Try, Waited: time.Since(r.start), Err: err}
+	data := AcquireData{Key: r.name, Label: l.label, Request: l, Shared: l.Shared(), Try: r.Try, Waited: r.waited(), Err: err}
 	if err == nil {
 		data.Key, data.PID, data.HandOver = l.Key(), l.PID(), r.HandOver()
 	}
@@ -118,7 +118,7 @@ func (c *core) traceRelease(l *Lock, loss *LostError) {
 	if c.config.Tracer.Release == nil {
 		return
 	}
-	r := report{lock: l, released: true, held: time.Since(l.since), loss: loss}
+	r := report{lock: l, released: true, held: time.Since(l.since()), loss: loss}
 	if loss != nil {
 		c.report(r)
 		return

@@ -128,8 +128,23 @@ const (
 	Unsettled                // the request will be settled
 )
 
-// Unverified returns the connections that must be pinged, or looked at, before Release. A reader that leaves its lock
-// to other readers gets no answer from the server, and the session was not recently seen alive.
+// Stale returns the connections that must be looked at before Release: a lock on them can stay in this process, without a
+// question to the server, and they were not recently seen alive.
+func (t *Table) Stale(h *Holder, now Instant) (conns []*Conn) {
+	if h.phase != Active {
+		return nil
+	}
+	for _, k := range h.on {
+		stays := len(k.holders) > 1 || len(h.on) == 1 && k.waiting > 0
+		if stays && !k.conn.fresh(now) && !slices.Contains(conns, k.conn) {
+			conns = append(conns, k.conn)
+		}
+	}
+	return conns
+}
+
+// Unverified returns the connections that must be pinged before Release. A reader that leaves its lock to other readers
+// gets no answer from the server, and a look did not find the session alive.
 func (t *Table) Unverified(h *Holder, now Instant) (conns []*Conn) {
 	if h.phase != Active {
 		return nil

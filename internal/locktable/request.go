@@ -54,8 +54,10 @@ func (r *Request) Key() *Key { return r.key }
 
 // Reset makes the request unused again; the table must not know it any more.
 func (r *Request) Reset() {
-	clear(r.outer)
-	*r = Request{Carrier: r.Carrier, outer: r.outer[:0]}
+	carrier, outer := r.Carrier, r.outer
+	clear(outer)
+	*r = Request{}
+	r.Carrier, r.outer = carrier, outer[:0]
 }
 
 // nested reports whether the caller holds locks.

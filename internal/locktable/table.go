@@ -266,6 +266,9 @@ func (t *Table) Used() (used, limit int) { return t.used, t.maxLocks }
 // Ended reports why the table accepts no more requests; nil = it does.
 func (t *Table) Ended() error { return t.closed }
 
+// Now is the time of the last event.
+func (t *Table) Now() Instant { return t.now }
+
 // Broken is the bug that the table detected in itself; nil = none.
 func (t *Table) Broken() error { return t.broken }
 
