@@ -68,14 +68,15 @@ func ExampleElector_Start() {
 	}
 
 	starting, started := context.WithTimeout(context.Background(), 15*time.Second)
-	fmt.Println("start:", hook.OnStart(starting))
+	err = hook.OnStart(starting)
 	started() // the framework's ctx ends, the Elector goes on
 	<-working
+	fmt.Println("start:", err)
 	fmt.Println("leads:", elector.IsLeader())
 	fmt.Println("stop:", hook.OnStop(context.Background()))
 	// Output:
-	// start: <nil>
 	// works in term 1.1
+	// start: <nil>
 	// leads: true
 	// has ended
 	// stop: <nil>
