@@ -46,9 +46,12 @@ func TestWhatIsReleasedWhileAServerEndsGoesToTheWaitersOfOthers(t *testing.T) {
 	l, err := cl.Acquire(t.Context(), ask("a"))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // it listens
-		store.bus.carry([]string{"alive other", "wait other 1 job"})
-		return s.queue.peers.isElsewhere("job")
+		store.bus.mu.Lock()
+		defer store.bus.mu.Unlock()
+		return len(store.bus.ears) > 0
 	}, bound, time.Millisecond)
+	store.bus.carry([]string{"alive other", "wait other 1 job"}) // once: an alive without a digest ends the waits before it
+	require.Eventually(t, func() bool { return s.queue.peers.isElsewhere("job") }, bound, time.Millisecond)
 	go func() { released <- cl.Release(t.Context(), l.Claim) }()
 	<-store.asked
 	end()

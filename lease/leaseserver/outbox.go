@@ -35,7 +35,10 @@ func (p *peers) send(ctx context.Context, end context.CancelCauseFunc) {
 	defer ticker.Stop()
 	for some, resend := p.some, (<-chan time.Time)(nil); ; {
 		select {
-		case <-ctx.Done():
+		case <-ctx.Done(): // locks that were released last are for the waiters of others
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(p.timeout, aliveEvery))
+			defer cancel()
+			_ = p.flush(last) // else they find out by themselves
 			return
 		case <-some:
 		case <-resend:
