@@ -14,8 +14,8 @@ import (
 // lockTable compares the number of locks with the capacity that all sessions share.
 func (e *examination) lockTable(ctx context.Context) error {
 	var perTransaction, connections, prepared, advisoryLocks, locks int64
-	err := e.ask(ctx, `SELECT current_setting('max_locks_per_transaction')::bigint, current_setting('max_connections')::bigint,
-		current_setting('max_prepared_transactions')::bigint, count(*) FILTER (WHERE locktype = 'advisory'), count(*)
+	err := e.ask(ctx, `SELECT pg_catalog.current_setting('max_locks_per_transaction')::bigint, pg_catalog.current_setting('max_connections')::bigint,
+		pg_catalog.current_setting('max_prepared_transactions')::bigint, pg_catalog.count(*) FILTER (WHERE locktype OPERATOR(pg_catalog.=) 'advisory'), pg_catalog.count(*)
 		FROM pg_catalog.pg_locks WHERE NOT fastpath`, &perTransaction, &connections, &prepared, &advisoryLocks, &locks)
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func (e *examination) lockTable(ctx context.Context) error {
 // connections compares the number of sessions with max_connections.
 func (e *examination) connections(ctx context.Context) error {
 	var used, most, reserved int64
-	err := e.ask(ctx, `SELECT count(datid), current_setting('max_connections')::bigint, current_setting('superuser_reserved_connections')::bigint
+	err := e.ask(ctx, `SELECT pg_catalog.count(datid), pg_catalog.current_setting('max_connections')::bigint, pg_catalog.current_setting('superuser_reserved_connections')::bigint
 		FROM pg_catalog.pg_stat_activity`, &used, &most, &reserved)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (e *examination) connections(ctx context.Context) error {
 // sessionSettings tries the settings of lock sessions, in a separate transaction.
 func (e *examination) sessionSettings(ctx context.Context) error {
 	var ownIdle string
-	if err := e.ask(ctx, `SELECT current_setting('idle_session_timeout')`, &ownIdle); err != nil {
+	if err := e.ask(ctx, `SELECT pg_catalog.current_setting('idle_session_timeout')`, &ownIdle); err != nil {
 		return err
 	}
 	if err := e.try(ctx, "idle_session_timeout", fmt.Sprintf("%dms", e.ttl.Milliseconds())); err != nil {
@@ -75,7 +75,7 @@ func (e *examination) keepalives(ctx context.Context) error {
 			continue
 		}
 		var before, during string
-		if err := e.ask(ctx, fmt.Sprintf(`SELECT current_setting('%[1]s'), set_config('%[1]s', '%[2]s', true)`, s.Name, s.Value), &before, &during); err != nil {
+		if err := e.ask(ctx, fmt.Sprintf(`SELECT pg_catalog.current_setting('%[1]s'), pg_catalog.set_config('%[1]s', '%[2]s', true)`, s.Name, s.Value), &before, &during); err != nil {
 			refused = append(refused, s.Name)
 			continue
 		}
@@ -96,13 +96,13 @@ func (e *examination) keepalives(ctx context.Context) error {
 
 // try applies a setting in a transaction, and ends it.
 func (e *examination) try(ctx context.Context, name, value string) error {
-	_, err := e.conn.Exec(ctx, `SELECT set_config($1, $2, true)`, name, value)
+	_, err := e.conn.Exec(ctx, `SELECT pg_catalog.set_config($1, $2, true)`, name, value)
 	return err
 }
 
 func (e *examination) deadlockTimeout(ctx context.Context) error {
 	var milliseconds float64
-	err := e.ask(ctx, `SELECT (date_part('epoch', current_setting('deadlock_timeout')::interval) * 1000)::float8`, &milliseconds)
+	err := e.ask(ctx, `SELECT (pg_catalog.date_part('epoch', pg_catalog.current_setting('deadlock_timeout')::interval) OPERATOR(pg_catalog.*) 1000)::double precision`, &milliseconds)
 	if err != nil {
 		return err
 	}

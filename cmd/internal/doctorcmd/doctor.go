@@ -118,7 +118,8 @@ func (e *examination) text(w *bytes.Buffer) {
 	}
 }
 
-// ask scans the one row of a statement.
+// ask scans the one row of a statement. Each name in it has its schema, because the search_path is the role's, and a pooler that shares
+// sessions would pass a changed one on.
 func (e *examination) ask(ctx context.Context, sql string, to ...any) error {
 	return e.conn.QueryRow(ctx, sql).Scan(to...)
 }
@@ -126,7 +127,7 @@ func (e *examination) ask(ctx context.Context, sql string, to ...any) error {
 func (e *examination) version(ctx context.Context) error {
 	var number int
 	var version string
-	if err := e.ask(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_version')`, &number, &version); err != nil {
+	if err := e.ask(ctx, `SELECT pg_catalog.current_setting('server_version_num')::int, pg_catalog.current_setting('server_version')`, &number, &version); err != nil {
 		return err
 	}
 	switch major := number / 10000; {
@@ -142,7 +143,7 @@ func (e *examination) version(ctx context.Context) error {
 
 func (e *examination) primary(ctx context.Context) error {
 	var standby bool
-	if err := e.ask(ctx, `SELECT pg_is_in_recovery()`, &standby); err != nil {
+	if err := e.ask(ctx, `SELECT pg_catalog.pg_is_in_recovery()`, &standby); err != nil {
 		return err
 	}
 	if standby {
@@ -175,7 +176,7 @@ func (e *examination) sessions(ctx context.Context) error {
 	case err != nil:
 		return err
 	default:
-		if err := e.ask(ctx, `SELECT pg_backend_pid()`, &pid); err != nil {
+		if err := e.ask(ctx, `SELECT pg_catalog.pg_backend_pid()`, &pid); err != nil {
 			return err
 		}
 		if pid != e.conn.PgConn().PID() {
@@ -189,7 +190,7 @@ func (e *examination) sessions(ctx context.Context) error {
 
 func (e *examination) plpgsql(ctx context.Context) error {
 	var usable bool
-	err := e.ask(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_language WHERE lanname = 'plpgsql' AND has_language_privilege(oid, 'USAGE'))`, &usable)
+	err := e.ask(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_language WHERE lanname OPERATOR(pg_catalog.=) 'plpgsql' AND pg_catalog.has_language_privilege(oid, 'USAGE'))`, &usable)
 	if err != nil {
 		return err
 	}
@@ -203,7 +204,7 @@ func (e *examination) plpgsql(ctx context.Context) error {
 
 func (e *examination) rights(ctx context.Context) error {
 	var all bool
-	if err := e.ask(ctx, `SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')`, &all); err != nil {
+	if err := e.ask(ctx, `SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')`, &all); err != nil {
 		return err
 	}
 	if all {
