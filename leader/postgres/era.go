@@ -23,7 +23,7 @@ const EraStep = 16
 // is changed.
 func (b *Backend) NewEra(ctx context.Context) (elections int64, err error) {
 	err = pgreach.Do(ctx, b.plain, func(conn *pgx.Conn) error {
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
 			// A row without a pid belongs to nobody: Leader does not attribute its term to a holder.
 			tag, err := tx.Exec(ctx, `UPDATE `+b.table+` SET era = era + $1, pid = 0`, EraStep)
 			if err != nil {

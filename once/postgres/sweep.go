@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglatch/pglatch/internal/pgtable"
 )
 
@@ -30,6 +32,11 @@ func (s *Store) Sweep(ctx context.Context) (removed int, err error) {
 }
 
 func (s *Store) sweep(ctx context.Context) (int, error) {
-	tag, err := s.pool.Exec(ctx, fmt.Sprintf(sweepSQL, pgtable.Quote(s.table), sweepBatch))
-	return int(tag.RowsAffected()), failed(s.table, err)
+	var removed int64
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, fmt.Sprintf(sweepSQL, pgtable.Quote(s.table), sweepBatch))
+		removed = tag.RowsAffected()
+		return err
+	})
+	return int(removed), failed(s.table, err)
 }
