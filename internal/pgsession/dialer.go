@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // A Dialer makes sessions with a dedicated connection for their whole life, for locks that are held as
@@ -83,7 +84,11 @@ func (d *Dialer) Do(ctx context.Context, f func(*pgx.Conn) error) (reached bool,
 		defer cancel()
 		_ = conn.Close(ctx) // it has no locks
 	}()
-	if err = f(conn); err != nil && conn.IsClosed() {
+	err = f(conn)
+	switch {
+	case sqlstate.RefusesTransactions(err):
+		return false, fmt.Errorf("%w: %w", session.ErrPooler, err)
+	case err != nil && conn.IsClosed():
 		return false, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 	}
 	return true, err

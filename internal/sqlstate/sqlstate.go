@@ -1,7 +1,10 @@
 // Package sqlstate names PostgreSQL's error codes (PostgreSQL manual, appendix A).
 package sqlstate
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 // The codes that somebody here acts on.
 const (
@@ -57,4 +60,10 @@ func Of(err error) string {
 		return e.SQLState()
 	}
 	return ""
+}
+
+// RefusesTransactions reports whether PgBouncer in statement mode refused a transaction. The code of this error is that of
+// any protocol violation.
+func RefusesTransactions(err error) bool {
+	return Of(err) == ProtocolViolation && strings.Contains(err.Error(), "statement pooling mode")
 }

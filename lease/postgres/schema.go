@@ -61,7 +61,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	case code == sqlstate.ReadOnly || isBusy(code):
 		return failed(err)
 	}
-	if strings.Contains(err.Error(), "statement pooling mode") { // a violation of the protocol, as PgBouncer says
+	if sqlstate.RefusesTransactions(err) {
 		return fmt.Errorf("lease/postgres: %w: the schema %s is made in a transaction, which a pooler in statement mode refuses: "+
 			"run Store.Migrate or postgres.Schema on a direct connection, or through a pool in session mode (PgBouncer: pool_mode=session): %w", lease.ErrNotReady, schemaName, err)
 	}

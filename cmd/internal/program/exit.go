@@ -149,7 +149,7 @@ func message(err error) string {
 		err = refused
 	}
 	text := OneLine(err.Error())
-	if strings.Contains(text, noTransactions) && !strings.Contains(text, "pool_mode=session") {
+	if sqlstate.RefusesTransactions(err) && !strings.Contains(text, "pool_mode=session") {
 		text += "; connect to PostgreSQL directly, or through a pool in session mode (PgBouncer: pool_mode=session)"
 	}
 	return text + advice(err)
@@ -165,9 +165,6 @@ func advice(err error) string {
 	}
 	return ""
 }
-
-// noTransactions is PgBouncer's message in statement mode. Its code is that of any protocol violation.
-const noTransactions = "transaction blocks not allowed in statement pooling mode"
 
 // interruption returns the error of the signal that ended ctx, if that caused err.
 func interruption(ctx context.Context, err error) error {
