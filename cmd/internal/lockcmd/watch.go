@@ -115,6 +115,9 @@ func (w *watcher) feed(ctx context.Context, looker *lookup.Looker, data chan<- w
 
 func (w *watcher) look(ctx context.Context, looker *lookup.Looker) watchui.Data {
 	v, err := looker.Judge(ctx)
+	if err == nil {
+		err = v.Primary()
+	}
 	if err != nil {
 		return watchui.Data{Err: err}
 	}
@@ -137,6 +140,9 @@ func (w *watcher) writeChanges(ctx context.Context) error {
 	var before monitor.Snapshot
 	for first := true; ; first = false {
 		v, err := looker.Look(ctx)
+		if err == nil {
+			err = v.Primary()
+		}
 		switch {
 		case err != nil && first:
 			return interrupted(ctx, err)
