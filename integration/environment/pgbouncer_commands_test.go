@@ -5,7 +5,6 @@ package environment
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -73,41 +72,7 @@ var pooledCommands = []pooledCommand{
 	{line: "watch", says: "@78", serves: true},
 }
 
-// unpooledCommands connect to no database.
-var unpooledCommands = []string{
-	"completion", "help", "key", "leader verify", "version",
-	"lease acquire", "lease adopt", "lease force-release", "lease get", "lease list", "lease release", "lease renew", "lease run",
-}
-
 var modes = []string{"session", "transaction", "statement"}
-
-// leaves are the commands that have none below them, as the help says.
-func leaves(t *testing.T, of ...string) (all []string) {
-	t.Helper()
-	help, _, _ := clitest.Run(t, nil, append(of, "--help")...)
-	_, list, found := strings.Cut(help, "Available Commands:\n")
-	if !found {
-		return []string{strings.Join(of, " ")}
-	}
-	list, _, _ = strings.Cut(list, "\n\n")
-	for line := range strings.Lines(list) {
-		name := strings.Fields(line)[0]
-		if len(of) == 0 && (name == "completion" || name == "help") {
-			all = append(all, name)
-			continue
-		}
-		all = append(all, leaves(t, append(slices.Clone(of), name)...)...)
-	}
-	return all
-}
-
-func TestEveryCommandIsTriedBehindPoolers(t *testing.T) {
-	t.Parallel()
-	for _, leaf := range leaves(t) {
-		tried := slices.ContainsFunc(pooledCommands, func(c pooledCommand) bool { return strings.HasPrefix(c.line+" ", leaf+" ") })
-		assert.NotEqual(t, tried, slices.Contains(unpooledCommands, leaf), "pglatch %s: say what becomes of it behind a pooler", leaf)
-	}
-}
 
 // pooledServer has what the commands find: the tables, and who holds the locks.
 func pooledServer(t *testing.T) *pgserver.Server {

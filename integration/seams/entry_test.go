@@ -4,30 +4,28 @@ package seams
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/adapters/mutex"
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader"
 	leaderpg "github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/leader/shards"
 	shardspg "github.com/pglatch/pglatch/leader/shards/postgres"
-	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/leasehttp"
-	"github.com/pglatch/pglatch/lease/leaseserver"
 	leasepg "github.com/pglatch/pglatch/lease/postgres"
-	"github.com/pglatch/pglatch/lease/shared"
 	"github.com/pglatch/pglatch/middleware"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
@@ -46,7 +44,9 @@ type entry struct {
 type useFunc func(ctx context.Context, t *testing.T, s site) error
 
 // entries are all uses, in the order of the rows of the table in docs/seams.md.
-var entries = []entry{
+var entries = slices.Concat(calls, commands)
+
+var calls = []entry{
 	{"Acquire", withLocker(func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
 		return l.Acquire(ctx, agents.ID(1))
 	})},
@@ -64,6 +64,7 @@ var entries = []entry{
 	})},
 	{"Acquire of a held key", whileHeld(withLocker(func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) { return l.Acquire(ctx, heldKey) }))},
 	{"Do", useDo},
+	{"DoOrSkip", useDoOrSkip},
 	{"LockTx", inTx(func(ctx context.Context, tx pgx.Tx) error {
 		return advisory.LockTx(ctx, tx, advisory.TxOptions{}, agents.ID(1), agents.ID(2))
 	})},
@@ -76,25 +77,45 @@ var entries = []entry{
 	{"try of LockTx of a held key", whileHeld(heldTx(inTx(func(ctx context.Context, tx pgx.Tx) error {
 		return advisory.LockTx(ctx, tx, advisory.TxOptions{Try: true}, heldKey)
 	})))},
+	{"LockSQLTx", inSQLTx(func(ctx context.Context, tx *sql.Tx) error {
+		return advisory.LockSQLTx(ctx, tx, advisory.TxOptions{}, agents.ID(1))
+	})},
 	{"election", useElection},
+	{"candidate", useCandidate},
 	{"lease", withStore(useLease)},
 	{"lease guard", withStore(useLeaseGuard)},
+	{"look at leases", withStore(useLeaseLook)},
 	{"lock server", withStore(useLockServer)},
+	{"look at a lock server", withStore(useLockServerLook)},
+	{"heartbeat", withStore(useHeartbeat)},
 	{"shared lease", withStore(useSharedLease)},
 	{"once", useOnce},
+	{"look at ticks", useOnceLook},
 	{"once DoTx", inTx(useOnceTx)},
+	{"once DoSQLTx", inSQLTx(useOnceSQLTx)},
 	{"shards", useShards},
+	{"look at shards", withShards(func(ctx context.Context, b *shardspg.Backend) error {
+		_, err := shards.Observe(ctx, b)
+		return err
+	})},
+	{"pin", withShards(func(ctx context.Context, b *shardspg.Backend) error {
+		return errors.Join(b.Pin(ctx, "acme", "seams"), b.Pin(ctx, "acme", ""))
+	})},
+	{"drain", withShards(func(ctx context.Context, b *shardspg.Backend) error {
+		return errors.Join(b.Drain(ctx, "nobody", true), b.Drain(ctx, "nobody", false))
+	})},
 	{"middleware", useMiddleware},
 	{"adapter", useMutex},
 	{"monitor", useMonitor},
 	{"answers", useAnswers},
-	{"pglatch run", command("run", "-w", "20s", "1:1", "--", "true")},
-	{"pglatch try", command("try", "1:1")},
-	{"pglatch ls", command("ls")},
-	{"pglatch status", free(command("status", "1:1"))},
-	{"pglatch leader run", command("leader", "run", "1:7", "--create-table", "--no-auto-reacquire", "--", "true")},
-	{"pglatch leader status", free(command("leader", "status", "1:7"))},
-	{"pglatch shards ls", free(command("shards", "ls", "tenant=7"))},
+	{"requests", useRequests},
+	// Those that make tables come last, so that the others find what was there.
+	{"election table", useElectionTable},
+	{"lease schema", withStore(func(ctx context.Context, _ *testing.T, _ *pgxpool.Pool, store *leasepg.Store) error {
+		return store.Migrate(ctx)
+	})},
+	{"once table", useOnceTable},
+	{"shards tables", withShards(func(ctx context.Context, b *shardspg.Backend) error { return b.Migrate(ctx) })},
 }
 
 // connect opens a connection of the caller's. Statements are not prepared, as poolers need.
@@ -217,8 +238,38 @@ func inTx(fn func(context.Context, pgx.Tx) error) useFunc {
 	}
 }
 
-func useElection(ctx context.Context, _ *testing.T, s site) error {
-	backend, err := leaderpg.New(leaderpg.Config{DSN: s.dsn, Key: namespace.Pair(1, 100), CreateTable: true})
+// inSQLTx runs fn in a transaction of database/sql, and rolls it back.
+func inSQLTx(fn func(context.Context, *sql.Tx) error) useFunc {
+	return func(ctx context.Context, t *testing.T, s site) error {
+		t.Helper()
+		db := openSQL(t, s)
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		err = fn(ctx, tx)
+		return errors.Join(err, tx.Rollback())
+	}
+}
+
+// openSQL opens a pool of database/sql for the rest of the test.
+func openSQL(t *testing.T, s site) *sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig(s.dsn)
+	require.NoError(t, err)
+	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func electionOf(s site) (*leaderpg.Backend, error) {
+	return leaderpg.New(leaderpg.Config{DSN: s.dsn, Key: namespace.Pair(1, 100), CreateTable: true})
+}
+
+func useElection(ctx context.Context, t *testing.T, s site) error {
+	t.Helper()
+	backend, err := electionOf(s)
 	if err != nil {
 		return err
 	}
@@ -232,89 +283,56 @@ func useElection(ctx context.Context, _ *testing.T, s site) error {
 			return err
 		}
 		defer conn.Close(context.WithoutCancel(ctx))
-		return leaderpg.InTx(ctx, conn, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "SELECT 1")
-			return err
-		})
+		guarded := func(ctx context.Context, tx pgx.Tx) error { return leaderpg.Guard(ctx, tx) }
+		inSQL := func(ctx context.Context, tx *sql.Tx) error { return leaderpg.GuardSQL(ctx, tx) }
+		db := openSQL(t, s)
+		return errors.Join(leaderpg.InTx(ctx, conn, guarded), leaderpg.InTxOptions(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, guarded),
+			leaderpg.InSQLTx(ctx, db, inSQL), leaderpg.InSQLTxOptions(ctx, db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, inSQL))
 	})
 }
 
-// withStore gives use a store of leases. A store of another version, and one without tables, is left as it is.
-func withStore(use func(ctx context.Context, t *testing.T, pool *pgxpool.Pool, store *leasepg.Store) error) useFunc {
-	return func(ctx context.Context, t *testing.T, s site) error {
-		t.Helper()
-		pool, err := pgxpool.New(ctx, s.dsn+"&default_query_exec_mode=exec") // without prepared statements
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		store, err := leasepg.New(leasepg.Config{Pool: pool})
-		if err != nil {
-			return err
-		}
-		defer store.Close()
-		return use(ctx, t, pool, store)
-	}
-}
-
-func useLease(ctx context.Context, t *testing.T, _ *pgxpool.Pool, store *leasepg.Store) error {
-	t.Helper()
-	l, err := store.Acquire(ctx, lease.AcquireRequest{Name: t.Name(), Holder: "seams", TTL: time.Minute})
+// useCandidate drives an Elector by hand.
+func useCandidate(ctx context.Context, _ *testing.T, s site) error {
+	backend, err := electionOf(s)
 	if err != nil {
 		return err
 	}
-	if l, err = store.Renew(ctx, lease.RenewRequest{Claim: l.Claim, TTL: time.Minute}); err != nil {
-		return err
-	}
-	return store.Release(ctx, l.Claim)
-}
-
-func useLeaseGuard(ctx context.Context, t *testing.T, pool *pgxpool.Pool, store *leasepg.Store) error {
-	t.Helper()
-	l, err := store.Acquire(ctx, lease.AcquireRequest{Name: t.Name(), Holder: "seams", TTL: time.Minute})
+	elector, err := leader.New(leader.Config{Name: "seams", Backend: backend, LeadOnce: true})
 	if err != nil {
 		return err
 	}
-	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return leasepg.Guard(ctx, tx, l.Claim) }); err != nil {
-		return err
+	events := elector.Events(ctx)
+	if err := elector.Start(ctx); err != nil {
+		return errors.Join(err, elector.Shutdown(ctx))
 	}
-	return store.Release(ctx, l.Claim)
-}
-
-// withServer gives use a client of a lock server.
-func withServer(store *leasepg.Store, use func(client *leasehttp.Client) error) error {
-	server, err := leaseserver.New(leaseserver.Config{Store: store})
-	if err != nil {
-		return err
-	}
-	front := httptest.NewServer(server.Handler())
-	defer front.Close()
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{front.URL}})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return use(client)
-}
-
-func useLockServer(ctx context.Context, _ *testing.T, _ *pgxpool.Pool, store *leasepg.Store) error {
-	return withServer(store, func(client *leasehttp.Client) error {
-		l, err := client.Acquire(ctx, lease.AcquireRequest{Name: "seams-http", Holder: "seams", TTL: time.Minute})
-		if err != nil {
-			return err
+	err = elector.WaitForLeadership(ctx)
+	if err == nil {
+		_, led, looked := elector.Leader(ctx)
+		if err = looked; err == nil && !led {
+			err = errors.New("the leader is not found")
 		}
-		return client.Release(ctx, l.Claim)
-	})
+	}
+	if err := errors.Join(err, elector.StepDown(ctx), elector.Shutdown(ctx)); err != nil {
+		return err
+	}
+	for e := range events {
+		if e.Kind == leader.EventStopped {
+			return nil
+		}
+	}
+	return context.Cause(ctx)
 }
 
-func useSharedLease(ctx context.Context, _ *testing.T, _ *pgxpool.Pool, store *leasepg.Store) error {
-	return withServer(store, func(client *leasehttp.Client) error {
-		share, err := client.AcquireShare(ctx, shared.Request{AcquireRequest: lease.AcquireRequest{Name: "seams-slots", Holder: "seams", TTL: time.Minute}, Slots: 2}, 0)
-		if err != nil {
-			return err
-		}
-		return client.Release(ctx, share.Claim)
-	})
+func useElectionTable(ctx context.Context, _ *testing.T, s site) error {
+	backend, err := electionOf(s)
+	if err != nil {
+		return err
+	}
+	if err := backend.Migrate(ctx); err != nil {
+		return err
+	}
+	_, err = backend.NewEra(ctx)
+	return err
 }
 
 func useOnce(ctx context.Context, t *testing.T, s site) error {
@@ -329,9 +347,47 @@ func useOnce(ctx context.Context, t *testing.T, s site) error {
 		return err
 	}
 	result, err := runner.Do(ctx, t.Name(), time.Now(), func(ctx context.Context) error { return ctx.Err() })
-	if err == nil {
-		require.True(t, result.Did)
+	if err != nil {
+		return err
 	}
+	require.True(t, result.Did)
+	run, err := runner.Claim(ctx, t.Name()+" by hand", time.Now())
+	if err != nil {
+		return err
+	}
+	_, err = run.End(nil)
+	return err
+}
+
+func useOnceTable(ctx context.Context, _ *testing.T, s site) error {
+	store, err := oncepg.New(oncepg.Config{DSN: s.dsn})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := store.Migrate(ctx); err != nil {
+		return err
+	}
+	_, err = store.Sweep(ctx)
+	return err
+}
+
+func useOnceLook(ctx context.Context, _ *testing.T, s site) error {
+	store, err := oncepg.New(oncepg.Config{DSN: s.dsn})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	runner, err := once.New(once.Config{Store: store})
+	if err != nil {
+		return err
+	}
+	_, err = runner.Missed(ctx, "seams", time.Time{}, func(t time.Time) time.Time { return t.Truncate(time.Hour).Add(time.Hour) })
+	return err
+}
+
+func useOnceSQLTx(ctx context.Context, tx *sql.Tx) error {
+	_, err := oncepg.DoSQLTx(ctx, tx, "seams-sql-tx", time.Now(), func(ctx context.Context) error { return ctx.Err() })
 	return err
 }
 
@@ -340,7 +396,19 @@ func useOnceTx(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-func useShards(ctx context.Context, _ *testing.T, s site) error {
+// withShards gives use the backend of a group.
+func withShards(use func(context.Context, *shardspg.Backend) error) useFunc {
+	return func(ctx context.Context, _ *testing.T, s site) error {
+		backend, err := shardspg.New(shardspg.Config{DSN: s.dsn, Namespace: tenants})
+		if err != nil {
+			return err
+		}
+		return use(ctx, backend)
+	}
+}
+
+func useShards(ctx context.Context, t *testing.T, s site) error {
+	t.Helper()
 	backend, err := shardspg.New(shardspg.Config{DSN: s.dsn, Namespace: tenants, CreateTable: true})
 	if err != nil {
 		return err
@@ -363,10 +431,11 @@ func useShards(ctx context.Context, _ *testing.T, s site) error {
 			return err
 		}
 		defer conn.Close(context.WithoutCancel(ctx))
-		worked = shardspg.InTx(ctx, conn, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "SELECT 1")
-			return err
-		})
+		guarded := func(ctx context.Context, tx pgx.Tx) error { return shardspg.Guard(ctx, tx) }
+		inSQL := func(ctx context.Context, tx *sql.Tx) error { return shardspg.GuardSQL(ctx, tx) }
+		db := openSQL(t, s)
+		worked = errors.Join(shardspg.InTx(ctx, conn, guarded), shardspg.InTxOptions(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, guarded),
+			shardspg.InSQLTx(ctx, db, inSQL), shardspg.InSQLTxOptions(ctx, db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, inSQL))
 		return nil
 	})
 	if err == nil {
@@ -397,11 +466,31 @@ func useMutex(ctx context.Context, _ *testing.T, s site) error {
 	}
 	defer l.Close()
 	m := mutex.New(l, agents.ID(1))
-	if err := m.LockContext(ctx); err != nil {
+	for _, lock := range []func(context.Context) error{m.LockContext, m.TryLockContext} {
+		if err := lock(ctx); err != nil {
+			return err
+		}
+		if _, err := m.ExtendContext(ctx); err != nil {
+			return err
+		}
+		if _, err := m.UnlockContext(ctx); err != nil {
+			return err
+		}
+	}
+	texts := mutex.NewLocker(l, agents)
+	_, release, err := texts.Lock(ctx, "a")
+	if err != nil {
 		return err
 	}
-	_, err = m.UnlockContext(ctx)
-	return err
+	release()
+	_, _, release, err = texts.TryLock(ctx, "a")
+	if err != nil {
+		return err
+	}
+	release()
+	work := func(ctx context.Context) error { return ctx.Err() }
+	_, err = texts.TryLockAndDo(ctx, "a", work)
+	return errors.Join(texts.LockAndDo(ctx, "a", work), err)
 }
 
 func useMonitor(ctx context.Context, _ *testing.T, s site) error {
@@ -410,7 +499,33 @@ func useMonitor(ctx context.Context, _ *testing.T, s site) error {
 		return err
 	}
 	defer m.Close()
-	_, err = m.Snapshot(ctx)
+	if _, err := m.Snapshot(ctx); err != nil {
+		return err
+	}
+	_, err = m.Verdicts(ctx)
+	return err
+}
+
+func useDoOrSkip(ctx context.Context, _ *testing.T, s site) error {
+	l, err := open(ctx, s.dsn)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ran, err := l.DoOrSkip(ctx, agents.ID(1), func(ctx context.Context) error { return ctx.Err() })
+	if err == nil && !ran {
+		err = errors.New("a free key was skipped")
+	}
+	return err
+}
+
+func useRequests(ctx context.Context, _ *testing.T, s site) error {
+	conn, err := connect(ctx, s.dsn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = introspect.Send(ctx, conn, introspect.Request{Kind: introspect.AskRelease, Tag: agents.ID(1).Tag(), Timeout: time.Second})
 	return err
 }
 
@@ -422,35 +537,4 @@ func useAnswers(ctx context.Context, _ *testing.T, s site) error {
 	defer conn.Close(context.WithoutCancel(ctx))
 	_, err = introspect.Ask(ctx, conn, introspect.Question{Timeout: time.Second})
 	return err
-}
-
-// An exit is the exit code of a command that did not succeed.
-type exit struct {
-	code   int
-	stderr string
-}
-
-func (e *exit) Error() string { return fmt.Sprintf("exit code %d: %s", e.code, e.stderr) }
-
-func command(args ...string) useFunc {
-	return func(_ context.Context, t *testing.T, s site) error {
-		t.Helper()
-		_, stderr, code := clitest.Run(t, clitest.At(s.dsn), args...)
-		if code == 0 {
-			return nil
-		}
-		return &exit{code, stderr}
-	}
-}
-
-// free is a command that ends with 3 if it finds nothing.
-func free(use useFunc) useFunc {
-	return func(ctx context.Context, t *testing.T, s site) error {
-		t.Helper()
-		err := use(ctx, t, s)
-		if code(3)(err) {
-			return nil
-		}
-		return err
-	}
 }

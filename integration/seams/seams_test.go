@@ -48,9 +48,14 @@ func TestEachEntryWorksOrRefuses(t *testing.T) {
 	server := start(t)
 	for _, around := range surroundings {
 		t.Run(around.name, func(t *testing.T) {
+			t.Parallel()
 			site := around.make(t, server)
 			for _, entry := range entries {
 				t.Run(entry.name, func(t *testing.T) {
+					site := site
+					if site.each != nil {
+						site.dsn = site.each(t)
+					}
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
 					defer cancel()
 					err := entry.use(ctx, t, site)

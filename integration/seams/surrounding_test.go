@@ -28,6 +28,8 @@ type site struct {
 	judge *pgx.Conn // to that
 
 	hold time.Duration // how long a key that the entry waits for is held at least
+
+	each func(t *testing.T) string // returns the dsn of one entry; nil = dsn
 }
 
 // A surrounding is what stands between an entry and an ordinary database.
@@ -93,9 +95,14 @@ func direct(t *testing.T, server *pgserver.Server) site {
 func pooler(settings ...string) func(*testing.T, *pgserver.Server) site {
 	return func(t *testing.T, server *pgserver.Server) site {
 		t.Helper()
-		front, err := url.Parse(service.PgBouncer(t, server, settings...))
-		require.NoError(t, err)
-		return database(t, server).with(t, func(u *url.URL) { u.Host = front.Host })
+		s := database(t, server)
+		s.each = func(t *testing.T) string { // PgBouncer 1.18 ends now and then when a command does
+			t.Helper()
+			front, err := url.Parse(service.PgBouncer(t, server, settings...))
+			require.NoError(t, err)
+			return s.with(t, func(u *url.URL) { u.Host = front.Host }).dsn
+		}
+		return s
 	}
 }
 

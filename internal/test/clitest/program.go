@@ -44,6 +44,26 @@ type Program struct {
 	t *testing.T
 }
 
+// Leaves are the commands that have none below them, as the help says: "leader run".
+func Leaves(t *testing.T, of ...string) (all []string) {
+	t.Helper()
+	help, _, _ := Run(t, nil, append(of, "--help")...)
+	_, list, found := strings.Cut(help, "Available Commands:\n")
+	if !found {
+		return []string{strings.Join(of, " ")}
+	}
+	list, _, _ = strings.Cut(list, "\n\n")
+	for line := range strings.Lines(list) {
+		name := strings.Fields(line)[0]
+		if len(of) == 0 && (name == "completion" || name == "help") {
+			all = append(all, name)
+			continue
+		}
+		all = append(all, Leaves(t, append(slices.Clone(of), name)...)...)
+	}
+	return all
+}
+
 // Start starts the program. Its standard input is empty.
 func Start(t *testing.T, env []string, args ...string) *Program {
 	t.Helper()
