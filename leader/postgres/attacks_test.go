@@ -2,17 +2,14 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/guardtest"
-	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -55,23 +52,24 @@ func (e *terms) Begin(tb testing.TB, holder string) guardtest.Right {
 		won, _ := b.TryAcquire(ctx, holder, ttl) // the session of its last term may have ended
 		return won
 	})
-	right := right(b.Bind(context.Background()))
-	right.Outlives = map[string]func(testing.TB){"a renewal": func(tb testing.TB) {
-		tb.Helper()
-		require.NoError(tb, b.Renew(tb.Context(), holder, ttl))
-	}}
-	right.Ends = map[string]guardtest.End{
-		"a release": {Do: func(tb testing.TB) {
+	return guardtest.Right{
+		Functions: guardtest.Functions{Guard: postgres.Guard, GuardSQL: postgres.GuardSQL, InTx: postgres.InTxOptions, InSQLTx: postgres.InSQLTxOptions}.Of(b.Bind(context.Background())),
+		Outlives: map[string]func(testing.TB){"a renewal": func(tb testing.TB) {
 			tb.Helper()
-			release(tb, b, holder)
+			require.NoError(tb, b.Renew(tb.Context(), holder, ttl))
 		}},
-		"the end of the session": {Do: func(tb testing.TB) {
-			tb.Helper()
-			classid, objid := e.key.Tag().ClassID, e.key.Tag().ObjID
-			e.judge.terminate(one[int](e.judge, `SELECT min(pid)`+here+` AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted`, classid, objid))
-		}},
+		Ends: map[string]guardtest.End{
+			"a release": {Do: func(tb testing.TB) {
+				tb.Helper()
+				release(tb, b, holder)
+			}},
+			"the end of the session": {Do: func(tb testing.TB) {
+				tb.Helper()
+				classid, objid := e.key.Tag().ClassID, e.key.Tag().ObjID
+				e.judge.terminate(one[int](e.judge, `SELECT min(pid)`+here+` AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted`, classid, objid))
+			}},
+		},
 	}
-	return right
 }
 
 func (e *terms) Blocked(tb testing.TB, holder string) {
@@ -85,22 +83,4 @@ func (e *terms) Blocked(tb testing.TB, holder string) {
 		require.False(tb, won, "somebody leads beside a guarded transaction")
 		return errors.Is(err, driver.ErrPending)
 	})
-}
-
-// right is the right of the context of a term.
-func right(term context.Context) guardtest.Right {
-	return guardtest.Right{
-		Guard: func(ctx context.Context, tx txshapes.PgxTx) error {
-			return postgres.Guard(guardtest.Under(ctx, term), tx)
-		},
-		GuardSQL: func(ctx context.Context, tx txshapes.SQLTx) error {
-			return postgres.GuardSQL(guardtest.Under(ctx, term), tx)
-		},
-		InTx: func(ctx context.Context, pool guardtest.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
-			return postgres.InTxOptions(guardtest.Under(ctx, term), pool, options, fn)
-		},
-		InSQLTx: func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
-			return postgres.InSQLTxOptions(guardtest.Under(ctx, term), db, options, fn)
-		},
-	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/guardtest"
-	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/postgres"
 )
@@ -31,14 +30,11 @@ type leases struct {
 	patient, hasty *postgres.Store
 }
 
-// oddName has what placeholders and literals look like in SQL and in libraries.
-const oddName = `a's $1 ? ?0 :name @name {{x}} %s \ "q"`
-
 func openLeases(tb testing.TB, dsn string, number int) guardtest.Rights {
 	tb.Helper()
 	patient := open(tb, dsn, func(c *postgres.Config) { c.LockTimeout = patience })
 	require.NoError(tb, patient.Migrate(tb.Context()))
-	return &leases{newJudge(tb, dsn), oddName + fmt.Sprint(number), patient, open(tb, dsn, func(c *postgres.Config) { c.LockTimeout = 1e6 })}
+	return &leases{newJudge(tb, dsn), guardtest.OddName + fmt.Sprint(number), patient, open(tb, dsn, func(c *postgres.Config) { c.LockTimeout = 1e6 })}
 }
 
 // take acquires the name, however often the store is busy.
@@ -70,13 +66,15 @@ func (s *leases) Begin(tb testing.TB, holder string) guardtest.Right {
 		require.NoError(tb, err)
 	}
 	return guardtest.Right{
-		Guard:    func(ctx context.Context, tx txshapes.PgxTx) error { return postgres.Guard(ctx, tx, c) },
-		GuardSQL: func(ctx context.Context, tx txshapes.SQLTx) error { return postgres.GuardSQL(ctx, tx, c) },
-		InTx: func(ctx context.Context, pool guardtest.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
-			return postgres.InTxOptions(ctx, pool, options, c, fn)
-		},
-		InSQLTx: func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
-			return postgres.InSQLTxOptions(ctx, db, options, c, fn)
+		Functions: guardtest.Functions{
+			Guard:    func(ctx context.Context, tx postgres.PgxTx) error { return postgres.Guard(ctx, tx, c) },
+			GuardSQL: func(ctx context.Context, tx postgres.SQLTx) error { return postgres.GuardSQL(ctx, tx, c) },
+			InTx: func(ctx context.Context, pool postgres.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
+				return postgres.InTxOptions(ctx, pool, options, c, fn)
+			},
+			InSQLTx: func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
+				return postgres.InSQLTxOptions(ctx, db, options, c, fn)
+			},
 		},
 		Outlives: map[string]func(testing.TB){
 			"a renewal": renew,

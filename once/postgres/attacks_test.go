@@ -13,7 +13,6 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/guardtest"
-	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/postgres"
 )
@@ -45,9 +44,6 @@ func TestTicksInTransactionsStandAllAttacks(t *testing.T) {
 	})
 }
 
-// oddJob has what placeholders and literals look like in SQL and in libraries.
-const oddJob = `a's $1 ? ?0 :name @name {{x}} %s \ "q"`
-
 // ticks are the ticks of one job.
 type ticks struct {
 	pool *pgxpool.Pool
@@ -58,7 +54,7 @@ type ticks struct {
 func openTicks(tb testing.TB, dsn string, number int) guardtest.Rights {
 	tb.Helper()
 	newStore(tb, dsn)
-	return &ticks{pool: newPool(tb, dsn), job: oddJob + fmt.Sprint(number)}
+	return &ticks{pool: newPool(tb, dsn), job: guardtest.OddName + fmt.Sprint(number)}
 }
 
 // run runs a tick in a transaction of another node, unless it is taken.
@@ -93,13 +89,15 @@ func (s *ticks) Begin(tb testing.TB, _ string) guardtest.Right {
 		return nil
 	}
 	return guardtest.Right{
-		Guard: func(ctx context.Context, tx txshapes.PgxTx) error {
-			result, err := options.DoTx(ctx, tx, s.job, tick, nothing)
-			return refused(tx, result, err)
-		},
-		GuardSQL: func(ctx context.Context, tx txshapes.SQLTx) error {
-			result, err := options.DoSQLTx(ctx, tx, s.job, tick, nothing)
-			return refused(tx, result, err)
+		Functions: guardtest.Functions{
+			Guard: func(ctx context.Context, tx postgres.PgxTx) error {
+				result, err := options.DoTx(ctx, tx, s.job, tick, nothing)
+				return refused(tx, result, err)
+			},
+			GuardSQL: func(ctx context.Context, tx postgres.SQLTx) error {
+				result, err := options.DoSQLTx(ctx, tx, s.job, tick, nothing)
+				return refused(tx, result, err)
+			},
 		},
 		Ends: map[string]guardtest.End{"a release": {Do: func(tb testing.TB) {
 			tb.Helper()

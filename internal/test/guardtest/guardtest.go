@@ -18,10 +18,12 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
+	"github.com/pglatch/pglatch/internal/txguard"
 )
 
 // A Guard describes a guard to the suite.
@@ -48,6 +50,9 @@ type Guard struct {
 	Cannot map[string]string
 }
 
+// OddName is a name with what placeholders and literals look like in SQL and in libraries.
+const OddName = `a's $1 ? ?0 :name @name {{x}} %s \ "q"`
+
 // Rights are successive rights, of which each begins after the one before has ended.
 type Rights interface {
 	// Begin gives the next right to a holder. The one before has ended, and no guarded transaction is under way.
@@ -58,11 +63,7 @@ type Rights interface {
 
 // A Right is one right of a holder.
 type Right struct {
-	Guard    func(ctx context.Context, tx txshapes.PgxTx) error
-	GuardSQL func(ctx context.Context, tx txshapes.SQLTx) error
-	// InTx and InSQLTx are nil if there is no such function.
-	InTx    func(ctx context.Context, pool Beginner, options pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error
-	InSQLTx func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error
+	Functions
 	// Ends are the ways in which the right ends. Each leaves nobody with a right. "a release" is the usual one.
 	Ends map[string]End
 	// Outlives are events that change the record of the right, which lasts.
@@ -78,9 +79,39 @@ type End struct {
 	Waits bool
 }
 
-// A Beginner begins transactions of pgx.
-type Beginner interface {
-	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+// Functions guard transactions by one right. InTx and InSQLTx are nil if there are no such functions.
+type Functions struct {
+	Guard    func(ctx context.Context, tx pgsession.PgxTx) error
+	GuardSQL func(ctx context.Context, tx pgsession.SQLTx) error
+	InTx     func(ctx context.Context, pool txguard.Beginner, options pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error
+	InSQLTx  func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error
+}
+
+// Of returns the functions for the right of the context of a holder's work, in which the functions find it.
+func (f Functions) Of(work context.Context) Functions {
+	return Functions{
+		func(ctx context.Context, tx pgsession.PgxTx) error { return f.Guard(under{ctx, work}, tx) },
+		func(ctx context.Context, tx pgsession.SQLTx) error { return f.GuardSQL(under{ctx, work}, tx) },
+		func(ctx context.Context, pool txguard.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
+			return f.InTx(under{ctx, work}, pool, options, fn)
+		},
+		func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
+			return f.InSQLTx(under{ctx, work}, db, options, fn)
+		},
+	}
+}
+
+// under is a context with the values of the context of a right's work.
+type under struct {
+	context.Context
+	work context.Context
+}
+
+func (u under) Value(key any) any {
+	if v := u.work.Value(key); v != nil {
+		return v
+	}
+	return u.Context.Value(key)
 }
 
 // attacks are all attacks of the suite, in the order of what they cost a user.
@@ -242,10 +273,10 @@ func (a arena) commit(tx pgx.Tx) {
 
 // guard guards a transaction of either driver.
 func (r Right) guard(ctx context.Context, tx any) error {
-	if tx, ok := tx.(txshapes.PgxTx); ok {
+	if tx, ok := tx.(pgsession.PgxTx); ok {
 		return r.Guard(ctx, tx)
 	}
-	return r.GuardSQL(ctx, tx.(txshapes.SQLTx))
+	return r.GuardSQL(ctx, tx.(pgsession.SQLTx))
 }
 
 // end ends a right by a release.
@@ -321,19 +352,4 @@ func (a arena) waiting() {
 	await.Until(a, await.Soon, func() bool {
 		return ask[int](a, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") > 0
 	}, "nobody waits")
-}
-
-// Under returns ctx with the values of the context of a right's work.
-func Under(ctx, work context.Context) context.Context { return under{ctx, work} }
-
-type under struct {
-	context.Context
-	work context.Context
-}
-
-func (u under) Value(key any) any {
-	if v := u.work.Value(key); v != nil {
-		return v
-	}
-	return u.Context.Value(key)
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/pglatch/pglatch/internal/test/broken"
 	"github.com/pglatch/pglatch/internal/test/guardtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
-	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
 	"github.com/pglatch/pglatch/internal/txguard"
 )
 
@@ -156,13 +155,15 @@ func (f *faulty) Begin(tb testing.TB, _ string) guardtest.Right {
 		g.Args = g.Args[:2]
 	}
 	return guardtest.Right{
-		Guard:    func(ctx context.Context, tx txshapes.PgxTx) error { return f.guard(ctx, g, pgsession.FromPgx(tx)) },
-		GuardSQL: func(ctx context.Context, tx txshapes.SQLTx) error { return f.guard(ctx, g, pgsession.FromSQL(tx)) },
-		InTx: func(ctx context.Context, pool guardtest.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
-			return f.inTx(ctx, g, pool, options, fn)
+		Functions: guardtest.Functions{
+			Guard:    func(ctx context.Context, tx pgsession.PgxTx) error { return f.guard(ctx, g, pgsession.FromPgx(tx)) },
+			GuardSQL: func(ctx context.Context, tx pgsession.SQLTx) error { return f.guard(ctx, g, pgsession.FromSQL(tx)) },
+			InTx: func(ctx context.Context, pool txguard.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
+				return f.inTx(ctx, g, pool, options, fn)
+			},
+			InSQLTx: g.InSQLTx,
 		},
-		InSQLTx: g.InSQLTx,
-		Ends:    map[string]guardtest.End{"a release": {Do: func(testing.TB) {}}},
+		Ends: map[string]guardtest.End{"a release": {Do: func(testing.TB) {}}},
 		Outlives: map[string]func(testing.TB){"a renewal": func(tb testing.TB) {
 			tb.Helper()
 			if f.fault == "a renewal ends the right" {
@@ -224,7 +225,7 @@ func (f *faulty) guard(ctx context.Context, g txguard.Guard, tx pgsession.Tx) er
 	return g.Guard(ctx, tx)
 }
 
-func (f *faulty) inTx(ctx context.Context, g txguard.Guard, pool guardtest.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
+func (f *faulty) inTx(ctx context.Context, g txguard.Guard, pool txguard.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
 	switch f.fault {
 	case "InTx drops options":
 		options = pgx.TxOptions{}

@@ -2,17 +2,14 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"strconv"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/guardtest"
-	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
@@ -31,12 +28,9 @@ type terms struct {
 	sessions map[string]driver.Session
 }
 
-// oddName has what placeholders and literals look like in SQL and in libraries.
-const oddName = `a's $1 ? ?0 :name @name {{x}} %s \ "q"`
-
 func openTerms(tb testing.TB, dsn string, number int) guardtest.Rights {
 	tb.Helper()
-	return &terms{newJudge(tb, dsn), dsn, oddName + strconv.Itoa(number), map[string]driver.Session{}}
+	return &terms{newJudge(tb, dsn), dsn, guardtest.OddName + strconv.Itoa(number), map[string]driver.Session{}}
 }
 
 func (s *terms) session(holder string) driver.Session {
@@ -62,18 +56,7 @@ func (s *terms) Begin(tb testing.TB, holder string) guardtest.Right {
 	})
 	work := session.(driver.Binder).Bind(context.Background(), grants[0])
 	return guardtest.Right{
-		Guard: func(ctx context.Context, tx txshapes.PgxTx) error {
-			return postgres.Guard(guardtest.Under(ctx, work), tx)
-		},
-		GuardSQL: func(ctx context.Context, tx txshapes.SQLTx) error {
-			return postgres.GuardSQL(guardtest.Under(ctx, work), tx)
-		},
-		InTx: func(ctx context.Context, pool guardtest.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
-			return postgres.InTxOptions(guardtest.Under(ctx, work), pool, options, fn)
-		},
-		InSQLTx: func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
-			return postgres.InSQLTxOptions(guardtest.Under(ctx, work), db, options, fn)
-		},
+		Functions: guardtest.Functions{Guard: postgres.Guard, GuardSQL: postgres.GuardSQL, InTx: postgres.InTxOptions, InSQLTx: postgres.InSQLTxOptions}.Of(work),
 		Outlives: map[string]func(testing.TB){"a renewal": func(tb testing.TB) {
 			tb.Helper()
 			lost, err := session.Renew(tb.Context(), ttl)

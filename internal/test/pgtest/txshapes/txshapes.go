@@ -10,23 +10,12 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
 )
-
-// A PgxTx has the methods of pgx's transactions.
-type PgxTx interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// A SQLTx has the methods of transactions of database/sql.
-type SQLTx interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
 
 // Wrappers of programs and libraries around pools and transactions.
 type (
@@ -103,11 +92,11 @@ func (b Base) Each(shapes map[string]func(Base) any, test func(t *testing.T, nam
 
 // Exec sends a statement through one of the shapes.
 func Exec(ctx context.Context, tx any, statement string) (err error) {
-	if tx, ok := tx.(PgxTx); ok {
+	if tx, ok := tx.(pgsession.PgxTx); ok {
 		_, err = tx.Exec(ctx, statement)
 		return err
 	}
-	_, err = tx.(SQLTx).ExecContext(ctx, statement)
+	_, err = tx.(pgsession.SQLTx).ExecContext(ctx, statement)
 	return err
 }
 
