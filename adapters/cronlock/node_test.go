@@ -2,8 +2,6 @@ package cronlock_test
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -23,8 +21,8 @@ import (
 	"github.com/pglatch/pglatch/once/postgres"
 )
 
-// nodeVariable makes the test binary a node with a cron.
-const nodeVariable = "PGLATCH_CRON_NODE"
+// node is the role of a process with a cron.
+const node = "node"
 
 const (
 	nodes  = 3
@@ -41,17 +39,6 @@ type nodeConfig struct {
 	Control bool          // a lock around the job
 	Die     time.Time     // kill -9 in the middle of this tick's first run
 	Last    time.Time     // the node stops behind this tick
-}
-
-func runNode() {
-	var c nodeConfig
-	if err := json.Unmarshal([]byte(os.Getenv(nodeVariable)), &c); err != nil {
-		panic(err)
-	}
-	if err := c.run(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 }
 
 // now is the time on the node's clock.
@@ -74,7 +61,7 @@ func everySecond() cron.Schedule {
 	return s
 }
 
-func (c nodeConfig) run(ctx context.Context) error {
+func runNode(ctx context.Context, c nodeConfig) error {
 	pool, err := pgxpool.New(ctx, c.DSN)
 	if err != nil {
 		return err
@@ -95,11 +82,11 @@ func (c nodeConfig) run(ctx context.Context) error {
 		_, err := pool.Exec(ctx, "INSERT INTO runs VALUES ($1, $2, $3)", tick, c.Name, int64(token))
 		return err
 	})
-	node := cron.New(cron.WithLocation(time.UTC))
-	node.Schedule(shifted{everySecond(), c.Ahead}, cron.NewChain(wrapper).Then(work))
-	node.Start()
+	scheduler := cron.New(cron.WithLocation(time.UTC))
+	scheduler.Schedule(shifted{everySecond(), c.Ahead}, cron.NewChain(wrapper).Then(work))
+	scheduler.Start()
 	<-time.After(c.Last.Add(period / 2).Sub(c.now()))
-	<-node.Stop().Done()
+	<-scheduler.Stop().Done()
 	return nil
 }
 
@@ -162,12 +149,10 @@ func cluster(t *testing.T, c nodeConfig) result {
 	var all []*proctest.Process
 	for i := range nodes {
 		c.Name, c.Ahead = string(rune('a'+i)), time.Duration(i)*apart
-		config, err := json.Marshal(c)
-		require.NoError(t, err)
-		all = append(all, proctest.Start(t, proctest.Self(t, nodeVariable+"="+string(config))))
+		all = append(all, proctest.Start(t, proctest.As(t, node, c)))
 	}
-	for _, node := range all {
-		if node.Wait() != 0 {
+	for _, p := range all {
+		if p.Wait() != 0 {
 			r.died++
 		}
 	}
@@ -225,9 +210,6 @@ func TestALockAroundTheJobRunsATickMoreThanOnce(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv(nodeVariable) != "" {
-		runNode()
-		return
-	}
+	proctest.Play(node, runNode)
 	pgtest.Main(m)
 }

@@ -3,7 +3,6 @@ package gocronlock_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jonboulle/clockwork"
-	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/adapters/gocronlock"
 	"github.com/pglatch/pglatch/advisory"
@@ -26,8 +24,8 @@ import (
 	"github.com/pglatch/pglatch/once/postgres"
 )
 
-// nodeVariable makes the test binary a node with a scheduler. Its clock goes on when the test says so.
-const nodeVariable = "PGLATCH_GOCRON_NODE"
+// scheduler is the role of a process with a scheduler, whose clock goes on when the test says so.
+const scheduler = "scheduler"
 
 // ttl is how long the tick of a node that died waits for another.
 const ttl = 8 * time.Second
@@ -40,18 +38,7 @@ type nodeConfig struct {
 	Die     time.Time // kill -9 in the middle of this tick's first run
 }
 
-func runNode() {
-	var c nodeConfig
-	if err := json.Unmarshal([]byte(os.Getenv(nodeVariable)), &c); err != nil {
-		panic(err)
-	}
-	if err := c.run(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-func (c nodeConfig) run(ctx context.Context) error {
+func runNode(ctx context.Context, c nodeConfig) error {
 	pool, err := pgxpool.New(ctx, c.DSN)
 	if err != nil {
 		return err
@@ -161,9 +148,7 @@ type node struct{ *proctest.Process }
 
 func start(t *testing.T, c nodeConfig) node {
 	t.Helper()
-	config, err := json.Marshal(c)
-	require.NoError(t, err)
-	n := node{proctest.Start(t, proctest.Self(t, nodeVariable+"="+string(config)))}
+	n := node{proctest.Start(t, proctest.As(t, scheduler, c))}
 	n.Expect("ready")
 	return n
 }
@@ -176,9 +161,6 @@ func (n node) minute() bool {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv(nodeVariable) != "" {
-		runNode()
-		return
-	}
+	proctest.Play(scheduler, runNode)
 	pgtest.Main(m)
 }

@@ -26,26 +26,21 @@ var (
 	jobs   = namespace.Must(2, "job")
 )
 
-// member in the environment makes the test's program a process of the fleet: "name dsn".
-const member = "PGLATCH_TEST_MEMBER"
+// member is the role of a process of the fleet.
+const member = "member"
+
+type memberConfig struct{ Name, DSN string }
 
 func TestMain(m *testing.M) {
-	if what := os.Getenv(member); what != "" {
-		name, dsn, _ := strings.Cut(what, " ")
-		if err := serve(context.Background(), name, dsn); err != nil {
-			fmt.Println("failed:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	proctest.Play(member, serve)
 	pgtest.Main(m)
 }
 
 // serve is a process that carries out commands: "hold 7", "cross 7 8" wants order/8 under the lock on
 // order/7, "lead" takes part in the election. It says "done" when it has begun.
-func serve(ctx context.Context, name, dsn string) error {
+func serve(ctx context.Context, c memberConfig) error {
 	locker, err := advisory.Open(ctx, advisory.Config{
-		DSN: dsn, Wait: time.Hour, SessionTTL: time.Minute, ApplicationName: name, Answer: introspect.Config{Service: name},
+		DSN: c.DSN, Wait: time.Hour, SessionTTL: time.Minute, ApplicationName: c.Name, Answer: introspect.Config{Service: c.Name},
 	})
 	if err != nil {
 		return err
@@ -63,7 +58,7 @@ func serve(ctx context.Context, name, dsn string) error {
 			under := held[words[1]].Context()
 			go func() { _, _ = locker.Acquire(under, order(words[2])) }()
 		case "lead":
-			err = lead(ctx, name, dsn)
+			err = lead(ctx, c.Name, c.DSN)
 		}
 		if err != nil {
 			return err
@@ -98,7 +93,7 @@ type process struct {
 
 func start(t *testing.T, name, dsn string) *process {
 	t.Helper()
-	p := &process{proctest.Start(t, proctest.Self(t, member+"="+name+" "+dsn)), name}
+	p := &process{proctest.Start(t, proctest.As(t, member, memberConfig{name, dsn})), name}
 	p.Expect("done")
 	return p
 }

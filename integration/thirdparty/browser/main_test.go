@@ -1,27 +1,20 @@
 package browser_test
 
 import (
-	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/monitor"
 )
 
 func TestMain(m *testing.M) {
-	if name := os.Getenv(processEnv); name != "" {
-		if err := runProcess(name); err != nil {
-			fmt.Fprintln(os.Stderr, name+":", err)
-			os.Exit(1)
-		}
-		return
-	}
+	proctest.Play(serves, runProcess)
 	pgtest.Main(m)
 }
 

@@ -18,11 +18,10 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// The environment of a process of the fleet.
-const (
-	processEnv = "PGLATCH_BROWSERTEST_PROCESS" // its name
-	dsnEnv     = "PGLATCH_BROWSERTEST_DSN"
-)
+// serves is the role of a process of the fleet.
+const serves = "service"
+
+type processConfig struct{ Name, DSN string }
 
 var (
 	orders    = namespace.Must(1, "order")
@@ -36,7 +35,7 @@ type process struct{ *proctest.Process }
 // start starts one, which does what do says until the test ends.
 func start(t *testing.T, dsn, name string) process {
 	t.Helper()
-	return process{proctest.Start(t, proctest.Self(t, processEnv+"="+name, dsnEnv+"="+dsn))}
+	return process{proctest.Start(t, proctest.As(t, serves, processConfig{name, dsn}))}
 }
 
 // do has the process do something, and returns when it has begun.
@@ -56,14 +55,12 @@ type member struct {
 }
 
 // runProcess is the program of a process.
-func runProcess(name string) error {
-	ctx := context.Background()
-	dsn := os.Getenv(dsnEnv)
-	locker, err := advisory.Open(ctx, advisory.Config{DSN: dsn, ApplicationName: name, MaxConns: 40, Wait: advisory.NoTimeout, Answer: answer(name)})
+func runProcess(ctx context.Context, c processConfig) error {
+	locker, err := advisory.Open(ctx, advisory.Config{DSN: c.DSN, ApplicationName: c.Name, MaxConns: 40, Wait: advisory.NoTimeout, Answer: answer(c.Name)})
 	if err != nil {
 		return err
 	}
-	m := &member{locker: locker, name: name, dsn: dsn, held: map[string]*advisory.Lock{}}
+	m := &member{locker: locker, name: c.Name, dsn: c.DSN, held: map[string]*advisory.Lock{}}
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		if err := m.do(ctx, in.Text()); err != nil {
 			return fmt.Errorf("%s: %w", in.Text(), err)

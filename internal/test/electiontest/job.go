@@ -4,12 +4,12 @@ package electiontest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/backoff"
 )
@@ -26,7 +26,7 @@ const (
 	defiance = time.Second // how long stubborn and reckless nodes continue
 )
 
-const jobVariable = "PGLATCH_TEST_JOB" // a child's environment variable with its job
+const candidate = "candidate" // the role of a child, in the sense of package proctest
 
 // A Job is a child process's task, from its environment.
 type Job struct {
@@ -61,22 +61,16 @@ type Role func(ctx context.Context, c *Child) error
 // Main plays a role and exits if this process is a child. Otherwise it does nothing. Call it first
 // in TestMain.
 func Main(roles map[string]Role) {
-	text := os.Getenv(jobVariable)
-	if text == "" {
-		return
-	}
-	if err := play(context.Background(), text, roles); err != nil {
-		say("failed", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	proctest.Play(candidate, func(ctx context.Context, job Job) error {
+		err := play(ctx, job, roles)
+		if err != nil {
+			say("failed", err)
+		}
+		return err
+	})
 }
 
-func play(ctx context.Context, text string, roles map[string]Role) error {
-	var job Job
-	if err := json.Unmarshal([]byte(text), &job); err != nil {
-		return err
-	}
+func play(ctx context.Context, job Job, roles map[string]Role) error {
 	role, ok := roles[job.Role]
 	if !ok {
 		return fmt.Errorf("role %q is not known to electiontest.Main", job.Role)

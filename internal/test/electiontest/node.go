@@ -3,7 +3,6 @@
 package electiontest
 
 import (
-	"encoding/json"
 	"net/url"
 	"os"
 	"testing"
@@ -58,9 +57,7 @@ func NewNode(t *testing.T, job Job) *Node {
 // Start starts the process, after the previous one has ended.
 func (n *Node) Start() {
 	n.t.Helper()
-	text, err := json.Marshal(n.Job)
-	require.NoError(n.t, err)
-	cmd := proctest.Under(n.t, n.Prefix, jobVariable+"="+string(text))
+	cmd := proctest.As(n.t, candidate, n.Job, n.Prefix...)
 	if n.Job.Busy { // on one processor, where no other goroutine runs beside the one that checks
 		cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
 	}

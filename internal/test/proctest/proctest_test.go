@@ -2,6 +2,8 @@ package proctest_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -17,23 +19,23 @@ import (
 
 const testVariable = "PGLATCH_PROCTEST_TEST"
 
-// childVariable makes this program repeat each line of its input, behind the value of the variable.
-const childVariable = "PGLATCH_PROCTEST_CHILD"
+// repeating is the role of a process that repeats each line of its input, behind a prefix.
+const repeating = "repeater"
 
 func TestMain(m *testing.M) {
-	if prefix := os.Getenv(childVariable); prefix != "" {
+	proctest.Play(repeating, func(_ context.Context, prefix string) error {
 		fmt.Fprintln(os.Stderr, "address=127.0.0.1:80")
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 			fmt.Println(prefix, lines.Text())
 		}
-		os.Exit(3)
-	}
+		return errors.New("its input has ended")
+	})
 	leak.Main(m)
 }
 
 func TestAProcessIsToldAndAnswersUntilItsInputEnds(t *testing.T) {
 	t.Parallel()
-	p := proctest.Start(t, proctest.Self(t, childVariable+"=heard"))
+	p := proctest.Start(t, proctest.As(t, repeating, "heard"))
 	assert.Equal(t, []string{"address=127.0.0.1:80", "80"}, p.Match(&p.Stderr, `address=\S+:(\d+)`))
 	p.Tell("a")
 	p.Expect("heard a")
@@ -43,7 +45,8 @@ func TestAProcessIsToldAndAnswersUntilItsInputEnds(t *testing.T) {
 	assert.Equal(t, "heard c", p.Says("heard c"), "other lines are passed over")
 	p.Saying(&p.Stdout, "heard e")
 	p.CloseStdin()
-	assert.Equal(t, 3, p.Wait())
+	assert.Equal(t, 1, p.Wait())
+	assert.Contains(t, p.Stderr.String(), "\nrepeater: its input has ended\n")
 	assert.Equal(t, 2, p.Stdout.Unread())
 	assert.Equal(t, []string{"heard d", "heard e"}, slices.Collect(p.Lines()))
 	assert.Equal(t, "heard a\nheard b\nheard c\nheard d\nheard e\n", p.Stdout.String())
@@ -51,7 +54,7 @@ func TestAProcessIsToldAndAnswersUntilItsInputEnds(t *testing.T) {
 
 func TestAStoppedProcessIsKilled(t *testing.T) {
 	t.Parallel()
-	p := proctest.Start(t, proctest.Under(t, []string{"env"}, childVariable+"=heard"))
+	p := proctest.Start(t, proctest.As(t, repeating, "heard", "env"))
 	p.Saying(&p.Stderr, "address=")
 	p.Signal(syscall.SIGSTOP)
 	p.Kill()
@@ -63,7 +66,7 @@ func TestAProcessEndsWithItsTest(t *testing.T) {
 	t.Parallel()
 	pid := 0
 	t.Run("test", func(t *testing.T) {
-		p := proctest.Start(t, proctest.Self(t, childVariable+"=heard"))
+		p := proctest.Start(t, proctest.As(t, repeating, "heard"))
 		p.Saying(&p.Stderr, "address=")
 		pid = p.PID()
 		require.NoError(t, syscall.Kill(pid, 0), "the control")
