@@ -40,17 +40,14 @@ func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
 	s := &demo{Demo: d, broken: broken, witness: newWitness(), leave: func() {}, failed: make(chan error, 2*all)}
 	dir := demokit.Must(os.MkdirTemp("", "pglatch-demo-"))
 	s.Defer(func() error { return os.RemoveAll(dir) })
-	s.members = demokit.Must(etcdtest.StartCluster(ctx, dir, 3))
-	for _, m := range s.members {
-		s.Defer(func() error { return m.Kill() })
-	}
+	s.members = etcdtest.StartCluster(s, dir, 3)
 	leader := s.awaitLeader(ctx)
 	for _, m := range s.members {
 		s.Say("etcd %s is process %d at %s, and leads: %t", m.Member.Name, m.PID(), m.Address, m == leader)
 	}
-	for i, address := range demokit.Must(etcdtest.FreeAddresses(ctx, 2)) {
-		s.servers[i] = &server{address: address}
-		s.serve(s.servers[i], []string{"A", "B"}[i])
+	for i, name := range []string{"A", "B"} {
+		s.servers[i] = &server{address: etcdtest.FreeAddress(s)}
+		s.serve(s.servers[i], name)
 	}
 	s.Defer(func() error { s.leave(); s.working.Wait(); return nil })
 	if broken {
@@ -197,12 +194,12 @@ func (s *demo) leaderKilled(ctx context.Context) {
 	old := s.awaitLeader(ctx)
 	at := time.Now()
 	s.Say("kill -9 %d: etcd %s, which leads", old.PID(), old.Member.Name)
-	demokit.Check(old.Kill())
+	old.Kill()
 	heir := s.awaitLeader(ctx)
 	s.Say("etcd %s leads", heir.Member.Name)
 	s.showGap(ctx, at)
 	s.Claim(true, "with two of three members, clients are served")
-	demokit.Check(old.Start())
+	old.Start()
 	s.Say("etcd %s is back as process %d", old.Member.Name, old.PID())
 	revision := int64(0)
 	s.Await("it to have what the others have", func() bool {

@@ -28,14 +28,7 @@ func startEtcd(b *testing.B) (address string) {
 // startCluster starts members as separate processes. They too call fsync before they acknowledge.
 func startCluster(b *testing.B, size int) []*etcdtest.Process {
 	b.Helper()
-	members, err := etcdtest.StartCluster(b.Context(), b.TempDir(), size)
-	b.Cleanup(func() {
-		for _, m := range members {
-			_ = m.Kill()
-		}
-	})
-	require.NoError(b, err)
-	return members
+	return etcdtest.StartCluster(b, b.TempDir(), size)
 }
 
 func addresses(members []*etcdtest.Process) (all []string) {

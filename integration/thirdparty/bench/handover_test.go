@@ -22,7 +22,6 @@ const handoverLease = time.Second
 // BenchmarkHandover measures from the end of one leadership to OnAcquired of the
 // next leader, which is already waiting then.
 func BenchmarkHandover(b *testing.B) {
-	b.Setenv(leaseEnv, handoverLease.String())
 	for _, g := range grounds {
 		b.Run("backend="+g.name, func(b *testing.B) {
 			target := g.open(b)
@@ -61,7 +60,7 @@ func killed(b *testing.B, target string) {
 	b.Helper()
 	var g gauge
 	for b.Loop() {
-		child := startLeader(b, target)
+		child := startLeader(b, leaderConfig{target, handoverLease})
 		next := newNode(b, target, handoverLease)
 		next.awaitFollowing()
 		began := time.Now()
@@ -79,9 +78,9 @@ func (n *node) awaitFollowing() {
 	<-time.After(100*time.Millisecond + rand.N(handoverLease/3))
 }
 
-func startLeader(b *testing.B, target string) *proctest.Process {
+func startLeader(b *testing.B, c leaderConfig) *proctest.Process {
 	b.Helper()
-	p := proctest.Start(b, proctest.Self(b, childEnv+"="+target))
+	p := proctest.Start(b, proctest.As(b, leading, c))
 	p.Expect("leading")
 	return p
 }

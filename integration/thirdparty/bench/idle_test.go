@@ -40,7 +40,7 @@ func idle(b *testing.B, role string) {
 	conn := connect(b, dsn)
 	granted := "granted"
 	if role == "follower" {
-		startLeader(b, dsn)
+		startLeader(b, leaderConfig{Target: dsn})
 		granted = "NOT granted"
 	}
 	n := newNode(b, dsn, 0)

@@ -44,8 +44,8 @@ func BenchmarkLeaseGap(b *testing.B) {
 		var g gauge
 		for b.Loop() {
 			leader := awaitLeader(b, members)
-			g.add(c.gap(func() { require.NoError(b, leader.Kill()) }))
-			require.NoError(b, leader.Start())
+			g.add(c.gap(leader.Kill))
+			leader.Start()
 			awaitEqual(b, members)
 		}
 		g.report(b)
@@ -77,9 +77,8 @@ type lockServer struct {
 
 func startServers(b *testing.B, program string, n int, store ...string) (all []*lockServer) {
 	b.Helper()
-	free, err := etcdtest.FreeAddresses(b.Context(), n)
-	require.NoError(b, err)
-	for _, address := range free {
+	for range n {
+		address := etcdtest.FreeAddress(b)
 		s := &lockServer{program: program, url: "http://" + address, args: append([]string{"serve", "locks", "--listen", address}, store...)}
 		s.start(b)
 		s.awaitReady(b)

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -13,44 +12,34 @@ import (
 
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// childEnv turns the test binary into a leader that lives until it is killed. leaseEnv sets
-// its lease.
-const (
-	childEnv = "PGLATCH_BENCH_LEADER"
-	leaseEnv = "PGLATCH_BENCH_LEASE"
-)
+// leading is the role of a process that leads until it is killed.
+const leading = "leader"
+
+// A leaderConfig configures a leading process.
+type leaderConfig struct {
+	Target string
+	Lease  time.Duration // 0 = the default
+}
 
 func TestMain(m *testing.M) {
 	etcdtest.Main() // does not return if this process is a member
-	if target := os.Getenv(childEnv); target != "" {
-		if err := lead(context.Background(), target); err != nil {
-			fmt.Println("error:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	if job := os.Getenv(ownedEnv); job != "" {
-		if err := ownShards(context.Background(), job); err != nil {
-			fmt.Println("error:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	proctest.Play(leading, lead)
+	proctest.Play(owning, ownShards)
 	pgtest.Main(m)
 }
 
 // lead is the child's main function. It prints a line when it leads.
-func lead(ctx context.Context, target string) error {
-	backend, _, err := newBackend(target)
+func lead(ctx context.Context, c leaderConfig) error {
+	backend, _, err := newBackend(c.Target)
 	if err != nil {
 		return err
 	}
-	ttl, _ := time.ParseDuration(os.Getenv(leaseEnv)) // unset = the default
-	elector, err := leader.New(leader.Config{Name: "bench", Backend: backend, LeaseDuration: ttl})
+	elector, err := leader.New(leader.Config{Name: "bench", Backend: backend, LeaseDuration: c.Lease})
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,13 @@ import (
 	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
-// shardNodes is the number of nodes. ownedEnv turns the test binary into one of them; its value is the system and the DSN.
-const (
-	shardNodes = 3
-	ownedEnv   = "PGLATCH_BENCH_SHARDS"
-)
+// shardNodes is the number of nodes.
+const shardNodes = 3
+
+// owning is the role of a process that is one of the nodes.
+const owning = "owner"
+
+type ownerConfig struct{ System, DSN string }
 
 // BenchmarkShards measures the ownership of shards spread over three nodes, beside the usual
 // alternatives. Times are the defaults: a lease of 15 s.
@@ -237,7 +239,7 @@ func (s spreader) killed(b *testing.B) {
 // child starts a node in a separate process. owns returns how many shards it owns.
 func (s spreader) child(b *testing.B, dsn string) (child *proctest.Process, owns func() int) {
 	b.Helper()
-	child = proctest.Start(b, proctest.Self(b, ownedEnv+"="+s.title()+" "+dsn))
+	child = proctest.Start(b, proctest.As(b, owning, ownerConfig{s.title(), dsn}))
 	var last atomic.Int64
 	go func() {
 		for line := range child.Lines() {
@@ -252,9 +254,8 @@ func (s spreader) child(b *testing.B, dsn string) (child *proctest.Process, owns
 }
 
 // ownShards is the child's main function.
-func ownShards(ctx context.Context, job string) error {
-	title, dsn, _ := strings.Cut(job, " ")
-	i := slices.IndexFunc(spreaders, func(s spreader) bool { return s.title() == title })
+func ownShards(ctx context.Context, c ownerConfig) error {
+	i := slices.IndexFunc(spreaders, func(s spreader) bool { return s.title() == c.System })
 	s, o := spreaders[i], newBoard()
 	go func() {
 		for range o.changed {
@@ -262,7 +263,7 @@ func ownShards(ctx context.Context, job string) error {
 			<-time.After(10 * time.Millisecond)
 		}
 	}()
-	return s.run(ctx, dsn, s.shards, o.work)
+	return s.run(ctx, c.DSN, s.shards, o.work)
 }
 
 // shardHeap measures a node's heap per owned shard, without the stacks of the work.

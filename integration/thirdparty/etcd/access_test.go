@@ -49,7 +49,7 @@ func TestAUserNeedsTheRightToThePrefixAlone(t *testing.T) {
 func TestNobodyThereIsBusyInBoundedTime(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	_, err := etcd.Open(t.Context(), etcd.Config{Client: clientv3.Config{Endpoints: []string{freeURL(t)}}, Timeout: 200 * time.Millisecond})
+	_, err := etcd.Open(t.Context(), etcd.Config{Client: clientv3.Config{Endpoints: []string{etcdtest.FreeURL(t)}}, Timeout: 200 * time.Millisecond})
 	require.ErrorIs(t, err, lease.ErrBusy)
 	assert.Less(t, time.Since(began), patience/2)
 	_, err = etcd.Open(t.Context(), etcd.Config{})

@@ -2,7 +2,6 @@ package etcd_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/etcd"
@@ -24,27 +24,22 @@ import (
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
-// serverVariable has what a process of this program serves as a lock server.
-const serverVariable = "PGLATCH_ETCD_LOCK_SERVER"
+// serving is the role of a process that is a lock server.
+const serving = "lock server"
 
-// A lockServerRole is what a process needs to be one.
-type lockServerRole struct {
+// A lockServerConfig is what a process needs to be one.
+type lockServerConfig struct {
 	Address   string
 	Endpoints []string
 }
 
-// lockServerMain is a lock server until it is killed.
-func lockServerMain() error {
-	var role lockServerRole
-	if err := json.Unmarshal([]byte(os.Getenv(serverVariable)), &role); err != nil {
-		return err
-	}
+// serveLocks is a lock server until it is killed.
+func serveLocks(ctx context.Context, config lockServerConfig) error {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends, however it does
 		os.Exit(0)
 	}()
-	ctx := context.Background()
-	store, err := etcd.Open(ctx, etcd.Config{Client: clientv3.Config{Endpoints: role.Endpoints}})
+	store, err := etcd.Open(ctx, etcd.Config{Client: clientv3.Config{Endpoints: config.Endpoints}})
 	if err != nil {
 		return err
 	}
@@ -53,7 +48,7 @@ func lockServerMain() error {
 		return err
 	}
 	go s.Monitor(ctx)
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", role.Address)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", config.Address)
 	if err != nil {
 		return err
 	}
@@ -63,9 +58,7 @@ func lockServerMain() error {
 // startLockServer starts one at a URL, and returns what ends it as kill -9 does.
 func startLockServer(t *testing.T, url string, endpoints []string) (kill func()) {
 	t.Helper()
-	role, err := json.Marshal(lockServerRole{strings.TrimPrefix(url, "http://"), endpoints})
-	require.NoError(t, err)
-	p := proctest.Start(t, proctest.Self(t, serverVariable+"="+string(role)))
+	p := proctest.Start(t, proctest.As(t, serving, lockServerConfig{strings.TrimPrefix(url, "http://"), endpoints}))
 	client := http.Client{Timeout: time.Second}
 	eventually(t, func() bool {
 		r, err := client.Get(url + "/readyz")
@@ -82,13 +75,13 @@ func startLockServer(t *testing.T, url string, endpoints []string) (kill func())
 // leader, was killed. How soon is printed.
 func TestClientsOfTwoLockServersAreServedAgainAfterAKill(t *testing.T) {
 	t.Parallel()
-	c := &cluster{t: t, members: startMembers(t, 3)}
+	c := &cluster{t: t, members: etcdtest.StartCluster(t, t.TempDir(), 3)}
 	c.leader() // until then no lock server starts
 	var endpoints []string
 	for _, m := range c.members {
 		endpoints = append(endpoints, m.Address)
 	}
-	urls := []string{freeURL(t), freeURL(t)}
+	urls := []string{etcdtest.FreeURL(t), etcdtest.FreeURL(t)}
 	kills := []func(){startLockServer(t, urls[0], endpoints), startLockServer(t, urls[1], endpoints)}
 
 	const clients = 8
@@ -143,11 +136,11 @@ func TestClientsOfTwoLockServersAreServedAgainAfterAKill(t *testing.T) {
 
 		leader := c.leader()
 		again(time.Since(start))
-		require.NoError(t, c.members[leader].Kill())
+		c.members[leader].Kill()
 		at = time.Since(start)
 		first, all = again(at)
 		t.Logf("kill -9 of etcd's leader: the first is served again after %v, all after %v", first.Round(time.Millisecond), all.Round(time.Millisecond))
-		require.NoError(t, c.members[leader].Start())
+		c.members[leader].Start()
 		c.leader()
 	}
 }

@@ -56,39 +56,17 @@ func startClusterOf(t *testing.T, like etcdtest.Member, members, clients int) *c
 	for i, p := range c.places {
 		like.Name, like.Dir, like.Cluster = fmt.Sprintf("m%d", i), filepath.Join(t.TempDir(), "etcd"), strings.Join(all, ",")
 		like.Peers, like.Clients = "http://"+p.IP+":2380", "http://"+p.IP+":2379"
-		m, err := etcdtest.Start(like, p.Prefix()...)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = m.Kill() })
-		c.members = append(c.members, m)
+		c.members = append(c.members, etcdtest.Start(t, like, p.Prefix()...))
 	}
 	c.leader() // until then nobody is served
 	return c
-}
-
-// startMembers starts a cluster of processes on loopback addresses, which needs no rights.
-func startMembers(tb testing.TB, n int) (members []*etcdtest.Process) {
-	tb.Helper()
-	peers, all := make([]string, n), make([]string, n)
-	for i := range peers {
-		peers[i] = freeURL(tb)
-		all[i] = fmt.Sprintf("m%d=%s", i, peers[i])
-	}
-	for i, p := range peers {
-		m, err := etcdtest.Start(etcdtest.Member{
-			Name: fmt.Sprintf("m%d", i), Dir: filepath.Join(tb.TempDir(), "etcd"), Cluster: strings.Join(all, ","), Peers: p, Clients: freeURL(tb),
-		})
-		require.NoError(tb, err)
-		tb.Cleanup(func() { _ = m.Kill() })
-		members = append(members, m)
-	}
-	return members
 }
 
 // openMembers opens a store on a cluster of processes.
 func openMembers(tb testing.TB, n int) *etcd.Store {
 	tb.Helper()
 	var endpoints []string
-	for _, m := range startMembers(tb, n) {
+	for _, m := range etcdtest.StartCluster(tb, tb.TempDir(), n) {
 		endpoints = append(endpoints, m.Address)
 	}
 	return open(tb, nil, endpoints...)

@@ -56,20 +56,20 @@ func (e *electorate) withMinority(c *electiontest.Cluster, n *electiontest.Node)
 // away is a cluster that is down for longer than the lease.
 func (e *electorate) away(c *electiontest.Cluster, _ *electiontest.Node) func() {
 	for _, m := range e.members {
-		require.NoError(c.T, m.Kill())
+		m.Kill()
 	}
 	<-time.After(longest + electiontest.Lease)
 	for _, m := range e.members {
-		require.NoError(c.T, m.Start())
+		m.Start()
 	}
 	return func() {}
 }
 
 func (e *electorate) leaderKilled(c *electiontest.Cluster) func() {
 	m := e.members[e.leader()]
-	require.NoError(c.T, m.Kill())
+	m.Kill()
 	meanwhile(c)
-	return func() { require.NoError(c.T, m.Start()) }
+	return m.Start
 }
 
 // meanwhile is how long a member is away: some candidates lose what they had by then.
@@ -86,16 +86,16 @@ func (e *electorate) followerStopped(c *electiontest.Cluster) func() {
 
 func (e *electorate) stopped(c *electiontest.Cluster, member int) func() {
 	m := e.members[member]
-	require.NoError(c.T, m.Signal(syscall.SIGSTOP))
+	m.Signal(syscall.SIGSTOP)
 	meanwhile(c)
-	return func() { require.NoError(c.T, m.Signal(syscall.SIGCONT)) }
+	return func() { m.Signal(syscall.SIGCONT) }
 }
 
 // rolled is each member killed and started again when the one before serves.
 func (e *electorate) rolled(c *electiontest.Cluster) func() {
 	for _, m := range e.members {
-		require.NoError(c.T, m.Kill())
-		require.NoError(c.T, m.Start())
+		m.Kill()
+		m.Start()
 		e.serves(m.Address)
 	}
 	return func() {}
@@ -138,7 +138,7 @@ func (e *electorate) replaced(c *electiontest.Cluster) func() {
 		}
 		return at < 0
 	})
-	require.NoError(c.T, m.Kill())
+	m.Kill()
 	e.until(client, func(ctx context.Context, known []*etcdserverpb.Member) bool {
 		there := slices.ContainsFunc(known, func(k *etcdserverpb.Member) bool { return k.PeerURLs[0] == m.Member.Peers })
 		if !there {
@@ -147,7 +147,7 @@ func (e *electorate) replaced(c *electiontest.Cluster) func() {
 		return there
 	})
 	m.Member.Dir, m.Member.Joins = filepath.Join(c.T.TempDir(), strconv.Itoa(c.Random.Int())), true
-	require.NoError(c.T, m.Start())
+	m.Start()
 	e.serves(m.Address)
 	return func() {}
 }

@@ -3,12 +3,10 @@ package etcd_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -27,24 +25,6 @@ import (
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/etcd"
 )
-
-// hosts counts those of freeURL.
-var hosts atomic.Int64
-
-// freeURL has a port that nobody listens on now, of a loopback address that, on Linux, no
-// other test has, so that it stays free while nobody listens.
-func freeURL(tb testing.TB) string {
-	tb.Helper()
-	host, port := "127.0.0.1", "0"
-	if runtime.GOOS == "linux" {
-		host = fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()%200, os.Getpid()/200%250, 1+hosts.Add(1))
-		port = "12379" // no port that the system gives to anybody
-	}
-	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort(host, port))
-	require.NoError(tb, err)
-	require.NoError(tb, l.Close())
-	return "http://" + l.Addr().String()
-}
 
 // cycle acquires and releases, and returns the token.
 func cycle(t *testing.T, s lease.Store, name string) uint64 {
@@ -90,7 +70,7 @@ func TestTokensRiseOverARestoreOfASnapshot(t *testing.T) {
 	for name, known := range map[string]bool{"to a store that is open": true, "to a new one": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := etcdtest.Member{Name: "m0", Dir: filepath.Join(t.TempDir(), "before"), Peers: freeURL(t), Clients: freeURL(t), Heartbeat: quick, Token: "same"}
+			m := etcdtest.Member{Name: "m0", Dir: filepath.Join(t.TempDir(), "before"), Peers: etcdtest.FreeURL(t), Clients: etcdtest.FreeURL(t), Heartbeat: quick, Token: "same"}
 			_, stop, err := etcdtest.Serve(m)
 			require.NoError(t, err)
 			s := open(t, nil, m.Clients)
@@ -143,7 +123,7 @@ func TestTokensRiseOverForceNewCluster(t *testing.T) {
 	s := c.store(0, nil)
 	cycle(t, s, "job")
 	behind := (c.leader() + 1) % 3
-	require.NoError(t, c.members[behind].Signal(syscall.SIGSTOP))
+	c.members[behind].Signal(syscall.SIGSTOP)
 	var last uint64
 	for range 30 {
 		last = cycle(t, s, "job")
@@ -154,13 +134,13 @@ func TestTokensRiseOverForceNewCluster(t *testing.T) {
 	before := revision(t, raw(t, clientv3.Config{Endpoints: []string{c.members[(behind+1)%3].Address}, DialOptions: alone.Client.DialOptions}))
 	for i, m := range c.members {
 		if i != behind {
-			require.NoError(t, m.Kill())
+			m.Kill()
 		}
 	}
 	survivor := c.members[behind]
-	require.NoError(t, survivor.Kill())
+	survivor.Kill()
 	survivor.Member.Force = true
-	require.NoError(t, survivor.Start())
+	survivor.Start()
 	client := raw(t, clientv3.Config{Endpoints: []string{survivor.Address}, DialOptions: alone.Client.DialOptions})
 	var now uint64
 	eventually(t, func() bool {
@@ -178,7 +158,7 @@ func TestTokensRiseOverForceNewCluster(t *testing.T) {
 
 func TestTokensRiseOverACompactionAndARestart(t *testing.T) {
 	t.Parallel()
-	m := etcdtest.Member{Name: "m0", Dir: filepath.Join(t.TempDir(), "etcd"), Peers: freeURL(t), Clients: freeURL(t), Heartbeat: quick}
+	m := etcdtest.Member{Name: "m0", Dir: filepath.Join(t.TempDir(), "etcd"), Peers: etcdtest.FreeURL(t), Clients: etcdtest.FreeURL(t), Heartbeat: quick}
 	_, stop, err := etcdtest.Serve(m)
 	require.NoError(t, err)
 	s := open(t, nil, m.Clients)
@@ -205,7 +185,7 @@ func TestAStoreThatStaysConnectedGoesOnInTheEraThatAnotherBegan(t *testing.T) {
 	defer stop()
 	stays := open(t, nil, address)
 	before := cycle(t, stays, "job")
-	_, err = raw(t, clientv3.Config{Endpoints: []string{address}}).MemberAddAsLearner(t.Context(), []string{freeURL(t)})
+	_, err = raw(t, clientv3.Config{Endpoints: []string{address}}).MemberAddAsLearner(t.Context(), []string{etcdtest.FreeURL(t)})
 	require.NoError(t, err)
 	begun := cycle(t, open(t, nil, address), "job")
 	require.Greater(t, begun, before+1<<39, "the control: the other one began an era")

@@ -21,17 +21,9 @@ import (
 
 func TestALeaseOutlivesTwoOfThreeMachinesIfEachIsReplaced(t *testing.T) {
 	t.Parallel()
-	members, err := etcdtest.StartCluster(t.Context(), t.TempDir(), 3)
-	t.Cleanup(func() {
-		for _, m := range members {
-			_ = m.Kill()
-		}
-	})
-	require.NoError(t, err)
-	extra, err := etcdtest.FreeAddresses(t.Context(), 2)
-	require.NoError(t, err)
+	members := etcdtest.StartCluster(t, t.TempDir(), 3)
 	(&cluster{t: t, members: members}).leader() // until then nobody is served
-	replacement := etcdtest.Member{Name: "m4", Dir: filepath.Join(t.TempDir(), "m4"), Peers: "http://" + extra[0], Clients: "http://" + extra[1], Joins: true}
+	replacement := etcdtest.Member{Name: "m4", Dir: filepath.Join(t.TempDir(), "m4"), Peers: etcdtest.FreeURL(t), Clients: etcdtest.FreeURL(t), Joins: true}
 	store := open(t, nil, members[0].Address, members[1].Address, members[2].Address, replacement.Clients)
 	first, err := store.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Hour})
 	require.NoError(t, err)
@@ -50,7 +42,7 @@ func TestALeaseOutlivesTwoOfThreeMachinesIfEachIsReplaced(t *testing.T) {
 	}
 	lose := func(m *etcdtest.Process) {
 		t.Helper()
-		require.NoError(t, m.Kill())
+		m.Kill()
 		require.NoError(t, os.RemoveAll(m.Member.Dir))
 	}
 
@@ -92,9 +84,7 @@ func replace(t *testing.T, lost *etcdtest.Process, by etcdtest.Member, others []
 		return err == nil
 	}, "no other takes its place")
 	by.Cluster = strings.Replace(lost.Member.Cluster, lost.Member.Name+"="+lost.Member.Peers, by.Name+"="+by.Peers, 1)
-	replaced, err := etcdtest.Start(by)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = replaced.Kill() })
+	replaced := etcdtest.Start(t, by)
 	eventually(t, func() bool {
 		s, err := admin.Status(t.Context(), replaced.Address)
 		return err == nil && !s.IsLearner && len(s.Errors) == 0

@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"fmt"
 	"os"
 	"testing"
 
@@ -10,16 +9,14 @@ import (
 
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
 	"github.com/pglatch/pglatch/internal/test/electiontest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease/etcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func TestMain(m *testing.M) {
 	etcdtest.Main()
-	if os.Getenv(serverVariable) != "" {
-		fmt.Fprintln(os.Stderr, lockServerMain())
-		os.Exit(1)
-	}
+	proctest.Play(serving, serveLocks)
 	electiontest.Main(map[string]electiontest.Role{"etcd": standOnEtcd})
 	os.Exit(m.Run())
 }

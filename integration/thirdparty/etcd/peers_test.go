@@ -134,7 +134,7 @@ func TestWhoListensMissesNothingWhenItsConnectionEndsUnlessThatWasCompacted(t *t
 
 func TestWhoListensInAClusterThatWasRestoredIsTold(t *testing.T) {
 	t.Parallel()
-	m := etcdtest.Member{Name: "m0", Dir: filepath.Join(t.TempDir(), "before"), Peers: freeURL(t), Clients: freeURL(t), Heartbeat: quick, Token: "same"}
+	m := etcdtest.Member{Name: "m0", Dir: filepath.Join(t.TempDir(), "before"), Peers: etcdtest.FreeURL(t), Clients: etcdtest.FreeURL(t), Heartbeat: quick, Token: "same"}
 	_, stop, err := etcdtest.Serve(m)
 	require.NoError(t, err)
 	s := open(t, func(c *etcd.Config) { c.Timeout = patience }, m.Clients)
@@ -214,7 +214,7 @@ func TestTheEndOfAStoreEndsWhoListens(t *testing.T) {
 // cluster of three processes, with fsync.
 func BenchmarkHandOverBetweenServers(b *testing.B) {
 	var endpoints []string
-	for _, m := range startMembers(b, 3) {
+	for _, m := range etcdtest.StartCluster(b, b.TempDir(), 3) {
 		endpoints = append(endpoints, m.Address)
 	}
 	peers, heard := newPeers(b, 0, endpoints...)

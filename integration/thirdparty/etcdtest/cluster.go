@@ -1,54 +1,56 @@
 package etcdtest
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
-// FreeAddresses returns loopback addresses at which nobody listens. A killed process must find its
-// own address free when it comes back, so the ports are none that the system gives to connections.
-func FreeAddresses(ctx context.Context, n int) (found []string, err error) {
-	for range 1000 {
-		if len(found) == n {
-			return found, nil
-		}
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if err != nil {
-			continue
-		}
-		defer listener.Close() //nolint:errcheck // until all are found, so that no one is found twice
-		found = append(found, address)
+// hosts counts those of FreeAddress.
+var hosts atomic.Int64
+
+// FreeAddress returns a port that nobody listens on now, of a loopback address that, on Linux, no
+// other test has. So it stays free while a process that listens on it is killed and started again.
+func FreeAddress(tb testing.TB) string {
+	tb.Helper()
+	host, port := "127.0.0.1", "0"
+	if runtime.GOOS == "linux" {
+		host = fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()%200, os.Getpid()/200%250, 1+hosts.Add(1))
+		port = "12379" // no port that the system gives to anybody
 	}
-	return nil, errors.New("no free ports on 127.0.0.1")
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort(host, port))
+	require.NoError(tb, err)
+	require.NoError(tb, l.Close())
+	return l.Addr().String()
 }
 
-// StartCluster starts size members, m1 and so on, on loopback addresses. They keep their data in
-// dir. The caller must kill the members that it returns, even with an error.
-func StartCluster(ctx context.Context, dir string, size int) (members []*Process, err error) {
-	addresses, err := FreeAddresses(ctx, 2*size)
-	if err != nil {
-		return nil, err
-	}
+// FreeURL returns the URL of a FreeAddress.
+func FreeURL(tb testing.TB) string {
+	tb.Helper()
+	return "http://" + FreeAddress(tb)
+}
+
+// StartCluster starts size members, m0 and so on, on loopback addresses. They keep their data in
+// dir.
+func StartCluster(tb testing.TB, dir string, size int) (members []*Process) {
+	tb.Helper()
+	var all []Member
 	var peers []string
 	for i := range size {
-		peers = append(peers, fmt.Sprintf("m%d=http://%s", i+1, addresses[i]))
-	}
-	for i := range size {
 		name := fmt.Sprintf("m%d", i+1)
-		m, err := Start(Member{
-			Name: name, Dir: filepath.Join(dir, name), Cluster: strings.Join(peers, ","),
-			Peers: "http://" + addresses[i], Clients: "http://" + addresses[size+i],
-		})
-		if err != nil {
-			return members, err
-		}
-		members = append(members, m)
+		m := Member{Name: name, Dir: filepath.Join(dir, name), Peers: FreeURL(tb), Clients: FreeURL(tb)}
+		all, peers = append(all, m), append(peers, name+"="+m.Peers)
 	}
-	return members, nil
+	for _, m := range all {
+		m.Cluster = strings.Join(peers, ",")
+		members = append(members, Start(tb, m))
+	}
+	return members
 }
