@@ -2,13 +2,11 @@ package leadercmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -29,16 +27,16 @@ func serveLeader(ctx context.Context, app *program.App, address string, elector 
 	mux := http.NewServeMux()
 	mux.Handle("/", elector.Handler())
 	mux.Handle("GET /metrics", m.of(elector))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	app.Logger().Info("serving", slog.String("address", listener.Addr().String()))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := program.Serve(ctx, listener, mux); err != nil {
 			app.Logger().Error("serving ended", slog.Any("error", err))
 		}
 	})
 	return func() {
-		_ = server.Close()
+		cancel()
 		serving.Wait()
 	}, nil
 }

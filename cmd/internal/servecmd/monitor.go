@@ -87,7 +87,7 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 	}
 	defer m.Close()
 	app.Logger().Info("serving", slog.String("address", listener.Addr().String()), slog.String("page", "http://"+listener.Addr().String()+"/"))
-	return serveUntil(ctx, listener, handler(m))
+	return program.Serve(ctx, listener, handler(m))
 }
 
 // handler serves the page, and the list at its path.
@@ -100,16 +100,4 @@ func handler(m *monitor.Monitor) http.Handler {
 		}
 		page.ServeHTTP(w, r)
 	})
-}
-
-// serveUntil serves until ctx ends, and then ends current requests: viewers reconnect
-// automatically.
-func serveUntil(ctx context.Context, listener net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(listener); ctx.Err() == nil {
-		return fmt.Errorf("serving: %w", err)
-	}
-	return nil
 }
