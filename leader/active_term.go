@@ -26,10 +26,6 @@ type activeTerm struct {
 	loss   chan error         // receives at most one value: leadership is gone
 }
 
-// renew moves the deadline to trust after from. It returns false if the previous deadline has passed, because
-// others may already have acted on that.
-func (t *activeTerm) renew(from boottime.Moment) bool { return t.until.Extend(from.Add(t.trust)) }
-
 // alive reports whether the last good renewal can still be trusted. Once false, it stays false.
 func (t *activeTerm) alive() bool { return !t.until.Passed() }
 

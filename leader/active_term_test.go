@@ -24,9 +24,10 @@ func termFrom(t *testing.T, trust time.Duration, from boottime.Moment) *activeTe
 func TestALeaseThatEndedIsNotRevivedByALateRenewal(t *testing.T) {
 	t.Parallel()
 	v := termFrom(t, time.Minute, boottime.Moment{Mono: time.Now().Add(-time.Hour), Boot: boottime.Now()})
-	assert.False(t, v.renew(boottime.Present()))
+	e, _ := (&keeper{t: v}).judge(nil, boottime.Present())
+	assert.Equal(t, renew.Gone, e)
 	assert.False(t, v.alive())
-	assert.False(t, v.renew(boottime.Present()), "nor after somebody asked")
+	assert.False(t, v.until.Extend(boottime.Present().Add(v.trust)), "nor after somebody asked")
 	assert.ErrorIs(t, v.ctx.Err(), context.Canceled)
 	assert.ErrorIs(t, context.Cause(v.ctx), ErrLost)
 }

@@ -41,21 +41,18 @@ type keeper struct {
 
 // judge records the result of a renewal.
 func (k *keeper) judge(err error, sent boottime.Moment) (renew.Event, error) {
-	switch {
-	case err == nil && !k.t.renew(sent): // it came too late
-		return renew.Gone, nil
-	case err == nil:
+	e, err := renew.Judge(err, &k.t.until, sent.Add(k.t.trust), ErrLost)
+	switch e {
+	case renew.Kept:
 		k.report(k.e.audit())
-		return renew.Kept, nil
-	case errors.Is(err, ErrLost):
-		return renew.Gone, err
+	case renew.Failed:
+		failures := k.Failures() + 1
+		k.e.log.Warn("health_check_failed", slog.Int("failures", failures), slog.Any("error", err))
+		if limit := k.e.config.MaxRenewFailures; limit == 0 || failures < limit {
+			k.report(renewError(err))
+		}
 	}
-	failures := k.Failures() + 1
-	k.e.log.Warn("health_check_failed", slog.Int("failures", failures), slog.Any("error", err))
-	if limit := k.e.config.MaxRenewFailures; limit == 0 || failures < limit {
-		k.report(renewError(err))
-	}
-	return renew.Failed, err
+	return e, err
 }
 
 // report passes the outcome of a renewal to the lifecycle goroutine. It drops the outcome if the previous one

@@ -103,13 +103,7 @@ func (r *Run) renew(ctx context.Context, sent boottime.Moment) {
 }
 
 func (r *Run) judge(a renewal, sent boottime.Moment) (renew.Event, error) {
-	switch {
-	case a.err == nil && r.until.Extend(trust(sent, a.remaining)):
-		return renew.Kept, nil
-	case a.err == nil, errors.Is(a.err, ErrLost):
-		return renew.Gone, a.err
-	}
-	return renew.Failed, a.err
+	return renew.Judge(a.err, &r.until, trust(sent, a.remaining), ErrLost)
 }
 
 var errPanicked = errors.New("the work panicked")

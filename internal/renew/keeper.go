@@ -42,6 +42,18 @@ type Keeper[A any] struct {
 	cancel  context.CancelFunc // cancels it
 }
 
+// Judge is a Keeper's Judge for a right that ends at a deadline. A renewal that ended without an error
+// moves the deadline to its new end. lost is the error of a right that another holder has.
+func Judge(err error, deadline *boottime.Deadline, end boottime.Moment, lost error) (Event, error) {
+	switch {
+	case err == nil && deadline.Extend(end):
+		return Kept, nil
+	case err == nil, errors.Is(err, lost):
+		return Gone, err
+	}
+	return Failed, err
+}
+
 // Failures returns how many renewals have failed in a row. It is for Judge and Others.
 func (k *Keeper[A]) Failures() int { return k.state.failures }
 

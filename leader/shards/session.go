@@ -129,16 +129,12 @@ type renewal struct {
 
 // judge records the answer to a renewal.
 func (o *session) judge(r renewal, sent boottime.Moment) (renew.Event, error) {
-	n := o.node
 	o.drop(r.lost)
-	switch {
-	case r.err == nil && o.until.Extend(sent.Add(n.config.times().Trust())):
-		return renew.Kept, nil
-	case r.err == nil, errors.Is(r.err, leader.ErrLost):
-		return renew.Gone, r.err
+	e, err := renew.Judge(r.err, &o.until, sent.Add(o.node.config.times().Trust()), leader.ErrLost)
+	if e == renew.Failed {
+		o.node.failed("renewing", err)
 	}
-	n.failed("renewing", r.err)
-	return renew.Failed, r.err
+	return e, err
 }
 
 // drop ends the ownership of shards that were lost one by one.
