@@ -23,7 +23,7 @@ func runMember(_ context.Context, m Member) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(address)
+	fmt.Fprintln(os.Stdout, address)
 	_, err = io.Copy(io.Discard, os.Stdin) // until the test ends, however it does
 	return err
 }
