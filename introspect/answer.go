@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/namespace"
@@ -138,11 +137,6 @@ type Group struct {
 	Node    string        `json:"node"`    // this member
 	Session uint32        `json:"session"` // the session that carries its shards
 	Owned   int           `json:"owned"`   // shards on the session
-}
-
-// Uses reports whether a lock is one of the election's.
-func (e Election) Uses(t namespace.Tag) bool {
-	return slices.Contains(e.Tags, t) || t.ClassID == e.Class && t.ObjSubID == namespace.SingleForm
 }
 
 // A HandOver describes a change of leader.

@@ -20,18 +20,16 @@ import (
 
 // The exit codes. Those from 64 to 78 are from sysexits.h, those from 125 from timeout(1).
 const (
-	ExitOK            = 0
-	ExitFree          = 3   // status, ask: the lock has no holder
-	ExitUsage         = 64  // a flag, an argument or a setting
-	ExitUnavailable   = 69  // the database cannot be used, or a holder does not answer
-	ExitInternal      = 70  // internal error, or a check of doctor failed
-	ExitBusy          = 75  // held by another, or the wait timed out
-	ExitLost          = 76  // lock or leadership lost; the child was stopped
-	ExitRefused       = 77  // the database refuses the user, a lock server the token, or a holder the request: a retry does not help
-	ExitFailure       = 125 // own failure before the child ran
-	ExitNotExecutable = 126
-	ExitNotFound      = 127
-	ExitSignal        = 128 // plus the number of the signal
+	ExitOK          = 0
+	ExitFree        = 3   // status, ask: the lock has no holder
+	ExitUsage       = 64  // a flag, an argument or a setting
+	ExitUnavailable = 69  // the database cannot be used, or a holder does not answer
+	ExitInternal    = 70  // internal error, or a check of doctor failed
+	ExitBusy        = 75  // held by another, or the wait timed out
+	ExitLost        = 76  // lock or leadership lost; the child was stopped
+	ExitRefused     = 77  // the database refuses the user, a lock server the token, or a holder the request: a retry does not help
+	ExitFailure     = 125 // own failure before the child ran
+	ExitSignal      = 128 // plus the number of the signal
 )
 
 // An ExitError is an error with its exit code. A nil Err, or one with an empty text, prints nothing.
