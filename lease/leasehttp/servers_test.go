@@ -1,11 +1,17 @@
 package leasehttp_test
 
 import (
+	"bytes"
+	"context"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,6 +21,7 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 // answering is a server that answers each request in the same way, and counts them.
@@ -118,4 +125,134 @@ func TestABusyServerAfterALostAnswerIsNoRefusal(t *testing.T) {
 	alone := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{busy, busy}, Resends: 1})
 	_, err = alone.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorIs(t, err, lease.ErrBusy, "nothing was done anywhere")
+}
+
+// nobody is an address where nobody listens until the end of the test: it is that of the client's side of a connection.
+func nobody(t *testing.T) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, listener.Close()) })
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
+	return "http://" + conn.LocalAddr().String()
+}
+
+func TestWhatWasNotSentIsNotOfUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	at := nobody(t)
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{at}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	claim := lease.Claim{Name: "job", Holder: "a", ID: "x", Token: 1}
+	for request, send := range map[string]func(context.Context) error{
+		"acquire job": func(ctx context.Context) error { _, err := client.Acquire(ctx, servetest.Ask("job", "a")); return err },
+		"renew job": func(ctx context.Context) error {
+			_, err := client.Renew(ctx, lease.RenewRequest{Claim: claim, TTL: time.Minute})
+			return err
+		},
+		"release job": func(ctx context.Context) error { return client.Release(ctx, claim) },
+		"get job":     func(ctx context.Context) error { _, err := client.Get(ctx, "job"); return err },
+	} {
+		err := send(t.Context())
+		require.ErrorIs(t, err, leasehttp.ErrUnavailable, request)
+		require.ErrorIs(t, err, lease.ErrBusy, request)
+		require.ErrorContains(t, err, request+": no lock server answers at "+at)
+		require.ErrorContains(t, err, "start one: pglatch serve locks")
+		assert.NotContains(t, err.Error(), "unknown")
+	}
+	_, err = client.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{MaxAttempts: 3})
+	require.ErrorIs(t, err, leasehttp.ErrUnavailable)
+	assert.Equal(t, 1, strings.Count(log.String(), "no lock server answers: trying again"), "it is told, once")
+}
+
+// The control: what was sent, and not answered, can have been carried out, unless it only reads.
+func TestALostAnswerIsOfUnknownOutcomeUnlessItWasOfARead(t *testing.T) {
+	t.Parallel()
+	client, transport := lossyClient(t, leasetest.NewStore(), leasehttp.ClientConfig{})
+	transport.gone.Store(true)
+	_, err := client.Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.ErrorContains(t, err, "acquire job: outcome unknown")
+	require.NotErrorIs(t, err, leasehttp.ErrUnavailable)
+	_, err = client.Get(t.Context(), "job")
+	require.ErrorIs(t, err, leasehttp.ErrUnavailable)
+	assert.NotContains(t, err.Error(), "unknown")
+}
+
+// A server that cuts waits short is not asked without a pause.
+func TestAServerWithAShortMaxWaitIsAskedNowAndThen(t *testing.T) {
+	t.Parallel()
+	_, h := servetest.Serve(t, leaseserver.Config{MaxWait: time.Millisecond})
+	client := servetest.Client(t, h, leasehttp.ClientConfig{})
+	_, err := client.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: servetest.Long})
+	require.NoError(t, err)
+	requests := &counting{}
+	asking := servetest.Client(t, h, leasehttp.ClientConfig{HTTPClient: requests.client()})
+	_, err = asking.AcquireWithRetry(t.Context(), "job", "b", leasehttp.AcquireOptions{MaxWait: 2 * time.Second})
+	require.ErrorIs(t, err, lease.ErrHeld)
+	assert.Less(t, requests.sent.Load(), int64(12), "once in half a second to a second and a half")
+}
+
+// counting counts requests.
+type counting struct{ sent atomic.Int64 }
+
+func (c *counting) client() *http.Client { return &http.Client{Transport: c} }
+
+func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.sent.Add(1)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// A refusal of a second sending says nothing of the first, whose lease was granted and whose
+// answer was lost: a policy got narrower between them, or the next server is of another version.
+func TestARefusalOfASecondSendingIsNotTakenForTheAnswerToTheFirst(t *testing.T) {
+	t.Parallel()
+	acquires := map[string]func(*leasehttp.Client) error{
+		"one request": func(cl *leasehttp.Client) error {
+			_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+			return err
+		},
+		"several requests": func(cl *leasehttp.Client) error {
+			_, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: servetest.Long})
+			return err
+		},
+	}
+	for name, acquire := range acquires {
+		for _, lost := range []int{1, 0} { // the control: nothing was granted
+			store := leasetest.NewStore()
+			s, h := servetest.Serve(t, leaseserver.Config{Store: store})
+			narrow := func() {
+				assert.NoError(t, s.SetTTLPolicies([]leaseserver.TTLPolicy{{Max: servetest.Long / 2}}))
+			}
+			transport := &lossy{RoundTripper: http.DefaultTransport.(*http.Transport).Clone(), lose: lost, then: narrow}
+			cl := servetest.Client(t, h, leasehttp.ClientConfig{HTTPClient: &http.Client{Transport: transport}})
+			if lost == 0 {
+				narrow()
+				require.ErrorIs(t, acquire(cl), lease.ErrInvalid, name)
+				continue
+			}
+			err := acquire(cl)
+			require.ErrorContains(t, err, "outcome unknown", name)
+			require.NotErrorIs(t, err, lease.ErrInvalid, name)
+			require.ErrorContains(t, err, "out of range", name)
+			record, err := store.Get(t.Context(), "job")
+			require.NoError(t, err)
+			assert.Equal(t, lease.Held, record.State, name)
+		}
+	}
+}
+
+// Another server can take what the first one refuses by now.
+func TestAnAcquireThatWasGrantedIsFoundAtTheNextServerIfThisOneRefusesItByNow(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	_, first := servetest.Serve(t, leaseserver.Config{Store: store})
+	_, second := servetest.Serve(t, leaseserver.Config{Store: store, TTLPolicies: []leaseserver.TTLPolicy{{Max: time.Second}}})
+	transport := &lossy{RoundTripper: http.DefaultTransport.(*http.Transport).Clone(), lose: 1}
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{first.URL, second.URL}, HTTPClient: &http.Client{Transport: transport}})
+	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.NoError(t, err)
+	assert.Equal(t, uint64(1), l.Token)
+	require.NoError(t, cl.Release(t.Context(), l.Claim))
 }

@@ -1,9 +1,17 @@
 package leaseserver_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -11,6 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 const (
@@ -105,4 +114,122 @@ func TestRightsHaveNames(t *testing.T) {
 	_, err := leaseserver.ParseRight("root")
 	require.ErrorContains(t, err, "admin, hold, read, metrics")
 	assert.Equal(t, "Right(9)", leaseserver.Right(9).String())
+}
+
+var tokensOfCertificates = []leaseserver.Token{
+	{Certificate: "cn:ops"},
+	{Certificate: "cn:worker", Right: leaseserver.Hold, Prefix: "jobs/"},
+	{Certificate: "san:reader.example", Right: leaseserver.Read},
+	{Certificate: "san:192.0.2.7", Right: leaseserver.Read},
+	{Certificate: "san:spiffe://a/b", Right: leaseserver.Read},
+	{Certificate: "san:x@example.org", Right: leaseserver.Read},
+	{Secret: tokenOfReader, Right: leaseserver.Read},
+}
+
+// sendWith is a request over a connection with that client certificate, verified or not.
+func sendWith(t *testing.T, s *leaseserver.Server, leaf *x509.Certificate, verified bool, method, target, body string, header ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
+	if verified {
+		r.TLS.VerifiedChains = [][]*x509.Certificate{{leaf}}
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	answer := httptest.NewRecorder()
+	s.Handler().ServeHTTP(answer, r)
+	return answer
+}
+
+func named(commonName string, more func(*x509.Certificate)) *x509.Certificate {
+	c := &x509.Certificate{Subject: pkix.Name{CommonName: commonName}, NotAfter: time.Now().Add(time.Hour)}
+	if more != nil {
+		more(c)
+	}
+	return c
+}
+
+func TestACertificateIsGoodForWhatItsNameSays(t *testing.T) {
+	t.Parallel()
+	var book logBook
+	s, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: tokensOfCertificates, Logger: slog.New(slog.NewJSONHandler(&book, nil))})
+	require.NoError(t, err)
+	const acquire = `{"owner_id":"a","ttl_ms":3600000}`
+	uri, err := url.Parse("spiffe://a/b")
+	require.NoError(t, err)
+	expired := named("ops", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) })
+	for i, c := range []struct {
+		leaf           *x509.Certificate
+		verified       bool
+		method, target string
+		token          string
+		status         int
+	}{
+		{named("ops", nil), true, http.MethodPost, "/v1/locks/x/acquire", "", 200},
+		{named("ops", nil), false, http.MethodPost, "/v1/locks/y/acquire", "", 401},
+		{expired, true, http.MethodGet, "/v1/locks", "", 401},
+		{named("worker", nil), true, http.MethodPost, "/v1/locks/jobs%2Fx/acquire", "", 200},
+		{named("worker", nil), true, http.MethodPost, "/v1/locks/z/acquire", "", 403},
+		{named("Worker", nil), true, http.MethodGet, "/v1/locks/x", "", 401},
+		{named("reader.example", nil), true, http.MethodGet, "/v1/locks", "", 401},
+		{named("a", func(c *x509.Certificate) { c.DNSNames = []string{"reader.example"} }), true, http.MethodGet, "/v1/locks", "", 200},
+		{named("a", func(c *x509.Certificate) { c.DNSNames = []string{"reader.example"} }), true, http.MethodPost, "/v1/locks/z/acquire", "", 403},
+		{named("a", func(c *x509.Certificate) { c.DNSNames = []string{"*.example"} }), true, http.MethodGet, "/v1/locks", "", 401},
+		{named("a", func(c *x509.Certificate) { c.DNSNames = []string{"ops"} }), true, http.MethodGet, "/v1/locks", "", 401},
+		{named("a", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 7)} }), true, http.MethodGet, "/v1/locks", "", 200},
+		{named("a", func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }), true, http.MethodGet, "/v1/locks", "", 200},
+		{named("a", func(c *x509.Certificate) { c.EmailAddresses = []string{"x@example.org"} }), true, http.MethodGet, "/v1/locks", "", 200},
+		{named("", nil), true, http.MethodGet, "/v1/locks", "", 401},
+		{named("a", nil), true, http.MethodGet, "/v1/locks", tokenOfReader, 200},
+		{named("ops", nil), true, http.MethodPost, "/v1/locks/z/acquire", tokenOfReader, 403},
+		{named("ops", nil), true, http.MethodGet, "/v1/locks", "another-0123456789", 401},
+		{named("ops", nil), true, http.MethodGet, "/v1/locks", "none", 401},
+	} {
+		var header []string
+		switch c.token {
+		case "":
+		case "none": // which is what certificates have
+			header = []string{"Authorization", "Bearer "}
+		default:
+			header = []string{"Authorization", "Bearer " + c.token}
+		}
+		body := ""
+		if c.method == http.MethodPost {
+			body = acquire
+		}
+		got := sendWith(t, s, c.leaf, c.verified, c.method, c.target, body, header...)
+		assert.Equal(t, c.status, got.Code, "%d: %s", i, got.Body)
+	}
+	got := sendWith(t, s, named("ops\n\xff"+strings.Repeat("é", 200), nil), true, http.MethodPost, "/v1/locks/x/force-release", `{"reason":"x"}`)
+	require.Equal(t, http.StatusUnauthorized, got.Code)
+	got = sendWith(t, s, named("ops", func(c *x509.Certificate) { c.Subject.Organization = []string{"a\nb"} }), true, http.MethodPost, "/v1/locks/x/force-release", `{"reason":"x"}`)
+	require.Equal(t, http.StatusOK, got.Code, got.Body)
+	require.Len(t, book.lines(t, "lease_force_released"), 1)
+	assert.Equal(t, "CN=ops,O=ab", book.lines(t, "lease_force_released")[0]["by"])
+}
+
+func TestAnyCertificateCanBeGoodForSomething(t *testing.T) {
+	t.Parallel()
+	s, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []leaseserver.Token{
+		{Certificate: "cn:ops", Right: leaseserver.Metrics}, {Certificate: "cn:*", Right: leaseserver.Read},
+	}})
+	require.NoError(t, err)
+	assert.Equal(t, 200, sendWith(t, s, named("", nil), true, http.MethodGet, "/v1/locks", "").Code)
+	assert.Equal(t, 403, sendWith(t, s, named("ops", nil), true, http.MethodGet, "/v1/locks", "").Code, "the first that fits counts")
+	assert.Equal(t, 401, sendWith(t, s, named("ops", nil), false, http.MethodGet, "/v1/locks", "").Code)
+}
+
+func TestNamesOfCertificatesThatAreNotValidAreRefused(t *testing.T) {
+	t.Parallel()
+	for want, tokens := range map[string][]leaseserver.Token{
+		"Tokens[0] has a Certificate that is no name": {{Certificate: "ops"}},
+		"use cn:NAME or san:NAME":                     {{Certificate: "cn:"}},
+		"Tokens[0] has a Secret, too":                 {{Certificate: "cn:a", Secret: servetest.Token}},
+		"Tokens[1] is Tokens[0] again":                {{Certificate: "cn:a"}, {Certificate: "cn:a", Right: leaseserver.Read}},
+	} {
+		_, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: tokens})
+		require.ErrorContains(t, err, want)
+	}
 }

@@ -3,6 +3,8 @@ package leaseserver_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -180,5 +182,32 @@ func TestAStoreThatIsBusyIsNoHolder(t *testing.T) {
 		err := <-done
 		require.ErrorIs(t, err, lease.ErrBusy)
 		require.NotErrorIs(t, err, lease.ErrHeld)
+	}
+}
+
+func TestAStoreThatFailsIsAnUnknownOutcomeAndItsTextStaysBehind(t *testing.T) {
+	t.Parallel()
+	store := &servetest.Spy{Store: leasetest.NewStore(), Err: errors.New("password=secret")}
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
+	a := send(t, h, http.MethodPost, "/v1/locks/job/acquire", `{"owner_id":"a","ttl_ms":1000}`)
+	assert.Equal(t, http.StatusServiceUnavailable, a.status)
+	assert.Contains(t, a.body, "store-unavailable")
+	assert.NotContains(t, a.body, "secret")
+	assert.Equal(t, "1", a.header.Get("Retry-After"))
+	_, err := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1}).Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.ErrorContains(t, err, "outcome unknown")
+	require.NotErrorIs(t, err, lease.ErrBusy)
+}
+
+func TestAStoreThatIsNotReadyHasDoneNothingForSure(t *testing.T) {
+	t.Parallel()
+	for _, failure := range []error{lease.ErrNotReady, lease.ErrClosed} {
+		_, h := servetest.Serve(t, leaseserver.Config{Store: &servetest.Spy{Store: leasetest.NewStore(), Err: fmt.Errorf("host=secret: %w", failure)}})
+		a := send(t, h, http.MethodPost, "/v1/locks/job/acquire", `{"owner_id":"a","ttl_ms":1000}`)
+		assert.Equal(t, http.StatusServiceUnavailable, a.status)
+		assert.Contains(t, a.body, "store-not-ready")
+		assert.NotContains(t, a.body, "secret")
+		_, err := servetest.Client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), servetest.Ask("job", "a"))
+		require.ErrorIs(t, err, lease.ErrNotReady)
 	}
 }
