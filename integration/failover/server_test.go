@@ -11,8 +11,10 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/leaseload"
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/postgres"
 )
 
 // ready is what a lock server answers to whom asks whether it can be used.
@@ -60,4 +62,21 @@ func TestLockServersWithBothHostsServeOverThePromotionAndLoseNothing(t *testing.
 	t.Logf("granted before %d, after %d; the standby took writes %v after the kill, and the first lease was granted %v after that; %+v", atPromotion,
 		l.Granted()-atPromotion, promoted.Sub(killed).Round(time.Millisecond), served.Sub(promoted).Round(time.Millisecond), l.History.Counts())
 	l.RequireLegal(t.Context())
+}
+
+// Nobody looks by itself: who is woken at another server is woken by a message.
+func TestLockServersHearEachOtherAfterThePromotion(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "remote_apply")
+	var peers [2]servetest.Peer
+	for i := range peers {
+		store, err := postgres.New(postgres.Config{DSN: p.dsn()})
+		require.NoError(t, err)
+		t.Cleanup(store.Close)
+		peers[i] = servetest.NewPeer(t, store, -1)
+	}
+	servetest.AwaitMessages(t, peers[0], peers[1])
+	p.failOver()
+	servetest.AwaitMessages(t, peers[0], peers[1])
+	servetest.AwaitMessages(t, peers[1], peers[0])
 }
