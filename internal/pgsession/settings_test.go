@@ -2,8 +2,11 @@ package pgsession
 
 import (
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,5 +175,32 @@ func TestAnApplicationNameIsQuoted(t *testing.T) {
 	for _, name := range []string{`it's`, `a\b`, `'; SELECT 1; --`} {
 		s := acquire(t, newPool(t, dsn, func(c *Config) { c.ApplicationName = name }))
 		assert.Equal(t, name, connect(t, dsn).exec("SELECT application_name FROM pg_stat_activity WHERE pid = " + format(s.PID()))[0])
+	}
+}
+
+func TestTheNameOfAProcessIsItsProgramAndItsHost(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ program, host, want string }{
+		{"/usr/local/bin/billing", "web-3", "billing@web-3"},
+		{"./billing.exe", "web-3", "billing@web-3"},
+		{"billing", "", "billing"},
+		{"", "web-3", "pglatch@web-3"},
+		{"/opt/rechnung-ß", "web-3", "rechnung-??@web-3"},
+		{"billing", strings.Repeat("x", 80) + "-7d9f8b6c5-x2x4z", "billing@" + strings.Repeat("x", 20) + "..." + strings.Repeat("x", 16) + "-7d9f8b6c5-x2x4z"},
+	} {
+		got := processName(row.program, row.host)
+		assert.Equal(t, row.want, got)
+		assert.LessOrEqual(t, len(got), 63)
+	}
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	assert.Equal(t, ApplicationName(filepath.Base(os.Args[0])+"@"+host), ProcessName())
+}
+
+func TestPostgreSQLShowsANameAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.DSN(t))
+	for _, name := range []string{ProcessName(), processName("/opt/rechnung-ß", strings.Repeat("host", 30))} {
+		assert.Equal(t, []string{name}, conn.exec("SELECT set_config('application_name', '"+name+"', false)"))
 	}
 }
