@@ -23,7 +23,7 @@ func runMember(_ context.Context, m Member) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stdout, address)
+	_, _ = fmt.Fprintln(os.Stdout, address)
 	_, err = io.Copy(io.Discard, os.Stdin) // until the test ends, however it does
 	return err
 }
