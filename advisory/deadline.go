@@ -30,7 +30,7 @@ func (c *core) expect(r *request) {
 	}
 	a, now := &c.deadlines, c.table.Now()
 	at := now + youth
-	if r.young = r.Deadline > at; r.young {
+	if r.Deadline > at {
 		a.young = append(a.young, r)
 		r.place = len(a.young)
 	} else {
@@ -48,7 +48,6 @@ func (c *core) expireWaits() {
 	defer c.mu.Unlock()
 	a, now := &c.deadlines, c.present()
 	for _, r := range a.young {
-		r.place, r.young = 0, false
 		heap.Push(&a.waits, r)
 	}
 	clear(a.young)
@@ -67,15 +66,16 @@ func (c *core) expireWaits() {
 
 // forget removes a request, if it is scheduled.
 func (a *deadlineTimer) forget(r *request) {
+	i := r.place - 1
 	switch {
-	case r.place <= 0:
-	case r.young:
+	case i < 0:
+	case i < len(a.young) && a.young[i] == r:
 		last := len(a.young) - 1
 		a.young[last].place = r.place
-		a.young[r.place-1], a.young[last] = a.young[last], nil
+		a.young[i], a.young[last] = a.young[last], nil
 		a.young, r.place = a.young[:last], 0
 	default:
-		heap.Remove(&a.waits, r.place-1)
+		heap.Remove(&a.waits, i)
 	}
 }
 

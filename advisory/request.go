@@ -29,8 +29,7 @@ type call struct {
 	start   locktable.Instant // 0 = it has not begun
 
 	// guarded by core.mu
-	place    int            // among the deadlines, from 1; 0 = nowhere; expired = its time is over
-	young    bool           // place is that among the waits that began recently
+	place    int            // among the young, or in the heap of deadlines, from 1; 0 = in neither; expired = its time is over
 	reason   error          // why it had no connection or answer when it was withdrawn; nil if it had
 	line     int            // its place in the queue, from 1, when it began to wait; the tracer must receive it; 0 = it need not
 	searches bool           // its caller must search for a circle through other Lockers
