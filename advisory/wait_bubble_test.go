@@ -3,6 +3,7 @@ package advisory_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,6 +257,38 @@ func TestTheEndOfTheAcquisitionsContextDoesNotRelease(t *testing.T) {
 		synctest.Wait()
 		assert.Len(w, w.server.Holders(entity(1)), 1)
 		require.ErrorIs(w, lock.Context().Err(), context.Canceled)
+		w.release(lock)
+	})
+}
+
+// Waits of all lengths are in one process: those that end soon, those that end late, and those that are canceled in between.
+func TestWaitsOfAllLengthsEndAtTheirTimes(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l := w.open(advisory.Config{})
+		lock := w.acquire(l, 1)
+		var waits sync.WaitGroup
+		for i := range 300 {
+			wait, canceled := time.Duration(i%100+1)*1700*time.Microsecond, i%3 == 0
+			waits.Go(func() {
+				time.Sleep(time.Duration(i%7) * 11 * time.Millisecond)
+				ctx, cancel := context.WithCancel(w.Context())
+				defer cancel()
+				if canceled {
+					time.AfterFunc(wait/2, cancel)
+				}
+				start := time.Now()
+				_, err := l.With(advisory.Options{Wait: wait}).Acquire(ctx, entity(1))
+				if canceled {
+					assert.ErrorIs(w, err, context.Canceled)
+					wait /= 2
+				} else {
+					assert.ErrorIs(w, err, advisory.ErrTimeout)
+				}
+				assert.Equal(w, wait, time.Since(start))
+			})
+		}
+		waits.Wait()
 		w.release(lock)
 	})
 }
