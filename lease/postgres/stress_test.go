@@ -37,7 +37,7 @@ func TestTheStressFindsGuardsWithoutTheIndexOnTheToken(t *testing.T) {
 
 // stressGuards has clients take one lease from each other, by releases and expiries, each of which has guarded
 // transactions of random isolation levels in flight, some with a snapshot from before,
-// until enough have written or a write under a token followed one under a later token.
+// until enough have written or a write under a token followed one under a later token, for as long as it takes.
 func stressGuards(t *testing.T, change func(judge), enough int64) (writes, stale int) {
 	t.Helper()
 	dsn := pgtest.DSN(t) + "&pool_max_conns=32"
@@ -49,7 +49,7 @@ func stressGuards(t *testing.T, change func(judge), enough int64) (writes, stale
 	count := func() int {
 		return one[int](j, "SELECT count(*) FROM (SELECT token < max(token) OVER (ORDER BY n) AS stale FROM report) AS t WHERE stale")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var written atomic.Int64
 	write := func(c lease.Claim, early bool, between func()) error {
@@ -123,7 +123,7 @@ func stressGuards(t *testing.T, change func(judge), enough int64) (writes, stale
 	wg.Wait()
 	writes, stale = one[int](j, "SELECT count(*) FROM report"), count()
 	if stale == 0 {
-		require.GreaterOrEqual(t, writes, int(enough), "it took too long")
+		require.GreaterOrEqual(t, writes, int(enough))
 	}
 	return writes, stale
 }
