@@ -49,8 +49,8 @@
 // token. In PostgreSQL, the Guard of lease/postgres does.
 //
 // A store grants in no particular order and keeps no record of waiters. A layer in front of the
-// store can queue them, such as the lock server's long polls. If the store is a Messenger, several
-// servers in front of it keep one order together. A store is only as available and as durable as
+// store can queue them, such as the lock server's long polls. Of several
+// servers in front of one store, one is active, and the others forward to it. A store is only as available and as durable as
 // the place where it keeps its data.
 //
 // # When to trust a lease

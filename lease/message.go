@@ -3,8 +3,8 @@ package lease
 import "context"
 
 // A Messenger is a Store that also carries short messages between the processes that share it. With
-// it, lock servers (lease/leaseserver) notify each other which clients wait for a name, and that
-// the name is free. A message may get lost; no guarantee of a Store depends on one.
+// it, lock servers (lease/leaseserver) notify each other of names that a server other than the
+// active one has changed. A message may get lost; no guarantee of a Store depends on one.
 type Messenger interface {
 	// Listen calls receive with each message that anybody sends, including this Store. All
 	// listeners receive messages in the same order, beginning with those sent after Listen called

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/lease/etcd"
 )
 
@@ -33,7 +34,10 @@ func open(ctx context.Context, app *program.App, text string) (*lockserver.OpenS
 	case err != nil:
 		return nil, program.Unavailable(ctx, err)
 	}
-	return &lockserver.OpenStore{Store: store, Name: "etcd:" + strings.Join(config.Client.Endpoints, ","), Close: store.Close}, nil
+	return &lockserver.OpenStore{
+		Store: store, Name: "etcd:" + strings.Join(config.Client.Endpoints, ","), Close: store.Close,
+		Backends: func() ([]leader.Backend, error) { return lockserver.ByLease(store) },
+	}, nil
 }
 
 // parse reads a URL. It has several hosts, which net/url does not support. Errors quote no part of

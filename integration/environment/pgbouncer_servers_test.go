@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/capture"
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/pgtest/service"
@@ -57,7 +58,7 @@ func TestLockServersBehindAPoolerThatSharesSessionsDoNotListenAndLook(t *testing
 			Store: openLeases(t, pooled), PollInterval: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 	}
-	require.Eventually(t, func() bool { return strings.Count(log.String(), "peers_not_heard") == 2 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Count(log.String(), "changes_not_heard") == 2 }, patience, 10*time.Millisecond)
 	for i := range 4 {
 		held, err := clients[i%2].Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
 		require.NoError(t, err)
@@ -76,4 +77,23 @@ func TestLockServersBehindAPoolerThatSharesSessionsDoNotListenAndLook(t *testing
 		require.NoError(t, clients[i%2].Client.Release(t.Context(), held.Claim))
 		wg.Wait()
 	}
+}
+
+// The session lock of a pooler's client would belong to nobody.
+func TestLockServersBehindAPoolerThatSharesSessionsElectByALease(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	require.NoError(t, openLeases(t, server.DSN("")).Migrate(t.Context()))
+	pooled := service.PgBouncer(t, server, "pool_mode=transaction", "default_pool_size=10")
+	first, one := clitest.Serve(t, nil, "--store", pooled)
+	first.Match(&first.Stderr, `msg=server_active`)
+	second, two := clitest.Serve(t, nil, "--store", pooled)
+	second.Match(&second.Stderr, `msg=server_forwards to=http://`+one)
+	assert.Contains(t, second.Stderr.String(), "a lease in the store elects the active server")
+	_, stderr, code := clitest.Run(t, nil, "lease", "acquire", "job", "--owner", "a", "--server", "http://"+two)
+	require.Zero(t, code, stderr)
+	first.Kill()
+	second.Match(&second.Stderr, `msg=server_active`)
+	_, stderr, code = clitest.Run(t, nil, "lease", "acquire", "pglatch::server::slot", "--owner", "a", "--server", "http://"+two)
+	assert.NotZero(t, code, "no client can have the lease of the servers: %s", stderr)
 }

@@ -94,19 +94,18 @@
 //
 // # Several lock servers
 //
-// A Store is a lease.Messenger. Lock servers of one cluster notify each other which requests wait,
-// and that a lock is free. They serve all waiters of a lock in one order. Servers on lease/postgres
-// do the same over LISTEN and NOTIFY; its documentation says how far that order holds. Send is a
-// put of one key, and listeners watch it: all receive all puts in the order of their revisions.
+// A Store is a lease.Messenger. Of several lock servers of one cluster, one is active and has all
+// queues. A server that cannot reach it answers by itself, and tells the others which names it
+// changed; lease/leaseserver describes it. Send is a put of one key, and listeners watch it: all
+// receive all puts in the order of their revisions.
 //
 //   - If a member dies or a connection ends, no message is lost: the watch continues at another
 //     member where it stopped. It cannot if the history was compacted meanwhile, the cluster was
 //     replaced, or only a member without a leader is reachable. Then Listen ends, within 10 s and
 //     Config.Timeout, and the server begins anew. Until then its waiters poll once a second.
-//   - A server has one put in flight at a time, with all pending messages, up to 64 KiB. So it
-//     sends as many puts a second as there are commits, and at least one, by which the others know
-//     that it lives; and one read each 5 s. The key keeps the last put. The others are history,
-//     like each change of a lease: make etcd compact it, with --auto-compaction-retention=1h.
+//   - A server has one put in flight at a time, with all pending names, up to 64 KiB, and reads the
+//     key each 5 s. The key keeps the last put. The others are history, like each change of a
+//     lease: make etcd compact it, with --auto-compaction-retention=1h.
 //
 // # What is stored
 //

@@ -142,7 +142,11 @@ func (s *Server) authorize(c echo.Context, need Right) error {
 	case tokens != nil:
 		t, known := bearer(*tokens, r.Header.Get("Authorization"))
 		if len(r.Header["Authorization"]) == 0 {
-			t, known = certified(*tokens, r.TLS)
+			leaf := leafOf(r.TLS)
+			if h, ok := c.Get(hopKey).(*hop); ok {
+				leaf = h.leaf
+			}
+			t, known = certified(*tokens, leaf)
 		}
 		if !known {
 			return wire.Refuse(wire.TypeUnauthorized, "send a bearer token that the server knows, or a certificate that is good for something")

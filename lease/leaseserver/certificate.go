@@ -25,13 +25,20 @@ func checkCertificate(names string) error {
 	return nil
 }
 
-// certified returns the first token that matches the certificate of a connection. The certificate
-// must have been verified in the handshake, and must still be valid.
-func certified(tokens []bearerToken, connection *tls.ConnectionState) (found bearerToken, known bool) {
+// leafOf returns the certificate of a connection's client, nil if it has none that was verified in
+// the handshake.
+func leafOf(connection *tls.ConnectionState) *x509.Certificate {
 	if connection == nil || len(connection.VerifiedChains) == 0 {
+		return nil
+	}
+	return connection.VerifiedChains[0][0]
+}
+
+// certified returns the first token that matches a verified certificate, which must still be valid.
+func certified(tokens []bearerToken, leaf *x509.Certificate) (found bearerToken, known bool) {
+	if leaf == nil {
 		return found, false
 	}
-	leaf := connection.VerifiedChains[0][0]
 	at := slices.IndexFunc(tokens, func(t bearerToken) bool { return t.names != "" && fits(t.names, leaf) })
 	if at < 0 || time.Now().After(leaf.NotAfter) {
 		return found, false

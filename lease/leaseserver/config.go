@@ -54,6 +54,9 @@ type Config struct {
 	// that the file's permissions let connect, whatever host the client names.
 	AllowInsecure bool
 
+	// Peers are the other servers of the store. Zero = there are none.
+	Peers Peers
+
 	// MaxBody is the maximum size of a body in bytes. 0 = 64 KiB.
 	MaxBody int64
 
@@ -111,6 +114,9 @@ func (c *Config) validate() error {
 		return fmt.Errorf("leaseserver: Tokens and Authorize are both set: use one")
 	}
 	if err := checkTokens(c.Tokens); err != nil {
+		return err
+	}
+	if err := c.Peers.validate(); err != nil {
 		return err
 	}
 	if _, err := checkTTLPolicies(c.TTLPolicies); err != nil {

@@ -87,6 +87,7 @@
 //	422 out-of-range             lease.ErrInvalid   a number
 //	503 lock-busy-retry          lease.ErrBusy      nothing was done; also 429 rate-limited
 //	503 store-not-ready          lease.ErrNotReady  nothing was done
+//	421 server-not-active        lease.ErrBusy      between servers: nothing was done
 //	401 unauthorized, 403        leasehttp.ErrDenied
 //	503 store-unavailable, 500   any other error    the outcome is unknown
 //
@@ -121,41 +122,41 @@
 //
 // # Several servers
 //
-// If the store is a lease.Messenger, its servers notify each other which requests wait for a lock,
-// and that it is free. So all have one queue for each lock, and a lock that is released at one of
-// them goes to the first waiter, at whichever server it waits. On another store each server has its
-// own queue, and only tokens order their grants. The order is that of announcement. A request is
-// announced when the store has refused it, or when others of its server wait before it. Messages
-// carry no time, so the clocks of servers do not matter. If messages are lost or late:
+// With Config.Peers, one of the servers of a store is active, as their Election says. It has all
+// queues, and the others forward to it what they are asked, over one HTTP/2 connection:
 //
-//   - A lock still has one holder: the store decides that, and no message does.
-//   - If a lock is free and a request waits for it, a server asks the store within 1.5 times
-//     PollInterval. The first waiter of each server checks that often. Do not use PollInterval < 0
-//     with several servers: a lost notification then stays lost until the lease expires.
-//   - A message that could not be sent is sent again. A lost one is detected by a digest: each
-//     second, every server sends a digest of what the others should know about it. A server whose
-//     view differs asks for the details. Waiters then have the same places as before. The same
-//     holds after a lost connection, a fail-over of the store, or the silence of a server.
-//   - A server that sends, and for five seconds does not receive its own messages, listens on a new
-//     connection.
+//	client ── request ──▶ server ── the same, by the active server's URL ──▶ active server ── store
+//	client ── request ──▶ server ── the active one cannot be reached ───────────────────────▶ store
 //
-// A server that ends notifies the others. One that dies or is silent is forgotten after five
-// seconds. Until then, each turn of one of its waiters costs a PollInterval. There is no single
-// order in two cases:
+// So requests wait in one order, whichever server gets them. Each second, a server asks the active
+// one whether it takes requests from it. If that fails, or a request cannot be forwarded, the server
+// answers by itself: from the store, with a queue of its own. Every such answer is right, because
+// the store decides about leases. Only the order is lost: waiters of different servers compete.
 //
-//   - While a lock is free: it is on its way to another server, or a lease has expired. Requests
-//     that ask the store then, such as new ones and the first of every server, can come between.
-//   - With a server that does not receive the others' messages, or whose messages they do not
-//     receive. The reason can be a pooler that makes messages impossible, or a version without
-//     messages. Each server then serves its own waiters first, from one to the next. Waiters of
-//     other servers check each PollInterval, and get the lock if it is free at that moment. They
-//     can wait for as long as any request waits here.
+//   - A request that waits moves to the next active server as soon as there is one. Those that move
+//     queue in the order in which they arrive there.
+//   - A request is forwarded once at most. A server that is not active refuses it with 421
+//     (server-not-active), and the server that forwarded it answers by itself.
+//   - If the active server dies before its answer, the outcome is unknown, and the answer is
+//     store-unavailable. Only a read is repeated by the server. Clients resend with their
+//     idempotency key, as when the server that they asked dies.
+//   - A lease that the active server granted and could not deliver stays for whoever resends its
+//     key. Without a key it is given back, if the server learns in time that nobody waits.
+//   - A server that was stopped and continues finds that it is not active. What it still answers is
+//     right, by the rules of the store.
+//   - A server that answers by itself tells the others which locks it changed, if the store is a
+//     lease.Messenger; their waiters and watchers then ask. Without that, and after changes by other
+//     programs, they find it by polling. Do not use PollInterval < 0 with several servers.
 //
-// If there are other servers, a request that waits costs at most three messages: it waits, it is
-// its turn, it has left. A request that gets the lock without waiting costs none. In addition, each
-// server sends one message a second. When another server begins to listen or asks, a server
-// announces all its waiters again, at most once in a second. A server remembers 100,000 waiters of
-// the others, and no more until there is room.
+// Each server checks the client's token. The active one checks it again, and calls Authorize with
+// the forwarded request. Rate is checked by the server that the client asked, and again by the
+// active one unless the servers have a Peers.Token or Peers.Certificate. A client's certificate
+// counts at the active server only if the server that forwards has a certificate with the name in
+// Peers.Certificate. With Peers.Token or Peers.Certificate, a server takes no forwarded requests
+// from others.
+//
+// Without Peers, servers of one store have queues of their own. Each checks the store every
+// PollInterval.
 //
 // # Watching
 //
@@ -181,7 +182,7 @@
 //
 // ?wait= is first come, first served here too, whatever each request asks for: a later request
 // waits behind one that needs more free slots. A waiter is notified of a slot that was released
-// through this server or, on a lease.Messenger, another; else it checks each PollInterval. If the
+// through this server; else it checks each PollInterval. If the
 // lock is taken, a request that does not wait is answered at once; else it waits behind others for
 // at most a second. If a request with an idempotency key is sent again, the new sending gets an
 // earlier one's share, at whichever server, although others wait between them. It checks after

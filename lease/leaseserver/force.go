@@ -124,7 +124,10 @@ func (f *forced) keeper(r lease.Record) lease.AcquireRequest {
 // audit writes the log line of a forced release. It contains no lease id, because anyone who knows
 // one can end the lease.
 func (f *forced) audit(c echo.Context, ended wire.ForceReleasedBody, err error) {
-	outcome := "unknown"
+	outcome, from := "unknown", clientAddress(c.Request())
+	if h, ok := c.Get(hopKey).(*hop); ok && h.proven {
+		from = h.from
+	}
 	switch {
 	case err == nil:
 		outcome = "released"
@@ -132,7 +135,7 @@ func (f *forced) audit(c echo.Context, ended wire.ForceReleasedBody, err error) 
 		outcome = "refused"
 	}
 	attributes := []slog.Attr{
-		slog.String("outcome", outcome), slog.String("by", f.by), slog.String("from", clientAddress(c.Request())),
+		slog.String("outcome", outcome), slog.String("by", f.by), slog.String("from", from),
 		slog.String("lock", ended.Lock), slog.String("owner_id", ended.OwnerID), slog.Uint64("fencing_token", ended.FencingToken),
 		slog.String("reason", f.body.Reason), slog.Int64("lock_delay_ms", ended.LockDelayMS),
 	}
@@ -185,11 +188,11 @@ func (q *queue) releaseAndKeep(ctx context.Context, c lease.Claim, keeper lease.
 			_ = q.release(ctx, l.Claim) // else it expires
 		}
 		if wire.KindOf(released).Sentinel == nil { // it may have been done
-			q.next(c.Name, q.peers.isElsewhere(c.Name))
+			q.wake(c.Name)
 		}
 		return 0, released
 	}
-	q.next(c.Name, q.peers.isElsewhere(c.Name)) // waiters learn for how long
+	q.wake(c.Name) // waiters learn for how long
 	if held, ok := errors.AsType[*lease.HeldError](acquired); ok {
 		return held.Remaining, nil
 	}

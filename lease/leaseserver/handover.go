@@ -11,20 +11,15 @@ import (
 )
 
 // release ends a lease. If the store can hand a lock over, the first waiter gets it by the same
-// operation of the store; else the first waiter asks. If the first of all servers' waiters is at
-// another server, release notifies it to ask.
+// operation of the store; else the first waiter asks.
 func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	defer q.slotReleased(c.Name) // if it is a slot's; a waiter that is woken checks
-	elsewhere := q.peers.isElsewhere(c.Name)
-	var w *waiter
-	if !elsewhere {
-		w = q.heir(c.Name)
-	}
+	w := q.heir(c.Name)
 	q.unconfirm(c.Name)
 	if w == nil {
 		err := q.meter.release(ctx, c)
 		if err == nil || wire.KindOf(err).Sentinel == nil { // or it may have been done
-			q.next(c.Name, elsewhere)
+			q.wake(c.Name)
 		}
 		return err
 	}
@@ -33,20 +28,12 @@ func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	defer func() {
 		w.handOver <- o
 		if released != nil && wire.KindOf(released).Sentinel == nil { // it may have been done
-			q.next(c.Name, false)
+			q.wake(c.Name)
 		}
 		runtime.Gosched() // waiters need the lock sooner than the caller this answer
 	}()
 	o.lease, released, o.err = q.meter.handOver(ctx, c, w.request)
 	return released
-}
-
-// next notifies the first waiter for a lock that it is free.
-func (q *queue) next(name string, elsewhere bool) {
-	if elsewhere && q.peers.free(name) || q.wake(name) {
-		return
-	}
-	q.peers.free(name)
 }
 
 // errHandOverUnknown is a waiter's outcome if the store panicked.
@@ -87,17 +74,16 @@ func (q *queue) listen(w *waiter, o outcome) *outcome {
 	return &o
 }
 
-// wake makes the first waiter ask; false if there is none.
-func (q *queue) wake(name string) bool {
+// wake makes the first waiter for a lock ask, because the lock may be free.
+func (q *queue) wake(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lq := q.locks[name]
 	if lq == nil {
-		return false
+		return
 	}
 	select {
 	case lq.wake <- struct{}{}:
 	default: // a wake-up is already pending
 	}
-	return true
 }

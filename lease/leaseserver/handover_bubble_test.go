@@ -76,3 +76,7 @@ func TestManyRenewalsTakeTheTimeOfOne(t *testing.T) {
 		assert.Equal(t, len(all)-renewAtOnce, busy, "they were not tried")
 	})
 }
+
+func ask(holder string) lease.AcquireRequest {
+	return lease.AcquireRequest{Name: "job", Holder: holder, TTL: 10 * time.Hour}
+}

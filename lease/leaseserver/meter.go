@@ -18,6 +18,7 @@ type meter struct {
 	timeout time.Duration
 	metrics *metrics
 	watches *watches // nil = none
+	feed    *feed    // nil = none
 }
 
 func newMeter(store lease.Store, timeout time.Duration, m *metrics) *meter {
@@ -31,6 +32,7 @@ func newMeter(store lease.Store, timeout time.Duration, m *metrics) *meter {
 func (m *meter) tell(name string, err error) {
 	if err == nil || wire.KindOf(err).Sentinel == nil {
 		m.watches.change(name)
+		m.feed.tell(name)
 	}
 }
 

@@ -38,6 +38,9 @@ type metrics struct {
 	expired prometheus.Counter
 	shares  shareMetrics
 	up      prometheus.Gauge
+
+	active, forwards       prometheus.Gauge
+	forwarded, unforwarded prometheus.Counter
 }
 
 // results count outcomes by their reason: success, another holder, a refused claim, a client that
@@ -59,6 +62,8 @@ func newMetrics(registry *prometheus.Registry, waiters func() float64) (*metrics
 		up:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "lock_store_up", Help: "1 if the store carried out or refused what it was asked last, 0 if it could not."}),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{Name: "lock_expired_total", Help: "Leases that expired without a release."}),
 	}
+	m.active = prometheus.NewGauge(prometheus.GaugeOpts{Name: "lock_server_active", Help: "1 if this server is the active one of several on its store."})
+	m.forwards = prometheus.NewGauge(prometheus.GaugeOpts{Name: "lock_server_forwards", Help: "1 if this server forwards requests to the active one, 0 if it answers by itself."})
 	m.up.Set(1)
 	ms := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "lock_op_latency_ms", Help: "Time of an operation of the store, in milliseconds.",
@@ -77,7 +82,9 @@ func newMetrics(registry *prometheus.Registry, waiters func() float64) (*metrics
 	m.forced = newResults(forced)
 	shares := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_shares_granted_total", Help: "Slots of locks, and whole locks beside them, that were granted; lock_acquire_total counts them too."}, []string{"mode"})
 	m.shares = shareMetrics{shares.WithLabelValues(wire.ModeShared), shares.WithLabelValues(wire.ModeExclusive)}
-	all := []prometheus.Collector{shares, forced, m.held, m.expired, m.up, ms, seconds, busy, failed, waiting}
+	forwards := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_forwarded_total", Help: "Requests that this server sent on to the active one, by whether that answered."}, []string{"result"})
+	m.forwarded, m.unforwarded = forwards.WithLabelValues("answered"), forwards.WithLabelValues("failed")
+	all := []prometheus.Collector{m.active, m.forwards, forwards, shares, forced, m.held, m.expired, m.up, ms, seconds, busy, failed, waiting}
 	for o, name := range opNames {
 		m.op[o] = opMetrics{ms.WithLabelValues(name), seconds.WithLabelValues(name), busy.WithLabelValues(name), failed.WithLabelValues(name)}
 		if o > int(opRelease) {
@@ -127,6 +134,7 @@ func (r *results) count(err error) {
 	switch {
 	case err == nil:
 		r.success.Inc()
+	case errors.Is(err, errMoved): // another server counts it
 	case errors.Is(err, lease.ErrBusy):
 		r.busy.Inc()
 	case errors.Is(err, lease.ErrHeld):

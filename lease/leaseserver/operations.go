@@ -46,7 +46,7 @@ func (s *Server) acquire(c echo.Context) error {
 		return err
 	}
 	answer := wire.NewLeaseBody(l)
-	answer.WaitedMS = waited.Milliseconds()
+	answer.WaitedMS = (waitedBefore(c) + waited).Milliseconds()
 	return respond(c, &answer)
 }
 

@@ -19,7 +19,6 @@ import (
 // poll, it checks whether asking can help.
 type queue struct {
 	meter   *meter
-	peers   *peers
 	watches *watches
 	max     int
 	poll    time.Duration // negative = never
@@ -56,10 +55,6 @@ type waiter struct {
 	handOver chan outcome  // of size one: the outcome of a hand-over
 	news     chan struct{} // of size one: got or look was set
 
-	// Guarded by peers.mu.
-	number uint64 // among those of this server that others know; 0 = unknown to them
-	left   bool   // it does not wait any more
-
 	// Guarded by queue.mu, and never both.
 	own    bool // it asks the store itself, or is about to leave: no hand-over to it
 	handed bool // a hand-over to it is in progress: it waits for the outcome
@@ -80,7 +75,6 @@ var errClosing = errors.New("the server shuts down")
 
 func newQueue(c *Config, m *meter) *queue {
 	q := &queue{meter: m, max: c.MaxWaiters, poll: c.PollInterval, closing: make(chan struct{}), locks: make(map[string]*lockQueue)}
-	q.peers = newPeers(c, q)
 	q.watches = &watches{queue: q}
 	if m != nil {
 		m.watches = q.watches
@@ -109,7 +103,7 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 	if errors.Is(o.err, errNotSaid) || errors.Is(o.err, lease.ErrHeld) && q.mayHold(r) { // or an earlier sending of it has got the lease
 		o = q.ask(lq, w)
 	}
-	return q.depart(lq, w, o).since(start)
+	return q.leave(lq, w, o).since(start)
 }
 
 // since returns the outcome for a request that came at start. A lease counts from start plus the
@@ -158,7 +152,6 @@ func (q *queue) stand(lq *lockQueue, w *waiter) outcome {
 		if !errors.Is(o.err, lease.ErrHeld) && !errors.Is(o.err, lease.ErrBusy) {
 			return *o
 		}
-		q.peers.waits(w)
 		q.mu.Lock()
 		w.own = false
 		q.mu.Unlock()
@@ -173,7 +166,6 @@ func (q *queue) awaitTurn(lq *lockQueue, w *waiter) *outcome {
 		return nil
 	default:
 	}
-	q.peers.waits(w)
 	for {
 		var err error
 		select {
@@ -280,21 +272,6 @@ func (q *queue) length() int {
 	return q.waiting + q.watching
 }
 
-// eachWaiter calls f for all waiters, in the order of each lock's queue.
-func (q *queue) eachWaiter(f func(*waiter)) {
-	var all []*waiter
-	q.mu.Lock()
-	for _, lq := range q.locks {
-		for e := lq.waiters.Front(); e != nil; e = e.Next() {
-			all = append(all, e.Value.(*waiter))
-		}
-	}
-	q.mu.Unlock()
-	for _, w := range all {
-		f(w)
-	}
-}
-
 // join appends a request to its lock's queue; nil if too many wait.
 func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*lockQueue, *waiter) {
 	q.mu.Lock()
@@ -317,21 +294,9 @@ func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*lockQueue, *
 	return lq, w
 }
 
-// depart is leave, and notifies the other servers.
-func (q *queue) depart(lq *lockQueue, w *waiter, o outcome) outcome {
-	o, unused := q.leave(lq, w, o)
-	q.peers.left(w)
-	if unused {
-		q.peers.free(w.request.Name)
-	}
-	return o
-}
-
 // leave removes a request from the queue and returns its answer. Another sending of it may have got
-// the lease at the last moment. If the request was the first and got no lease, and it is not known
-// for how long the lock is kept, the next waiter asks. If there is none, unused reports that
-// another server's waiter should get the turn.
-func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) (_ outcome, unused bool) {
+// the lease at the last moment. If the request was the first, it is the turn of the next one.
+func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) outcome {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting--
@@ -347,11 +312,10 @@ func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) (_ outcome, unused bo
 	switch next := lq.waiters.Front(); {
 	case next == nil:
 		delete(q.locks, w.request.Name)
-		unused = o.err != nil && (lq.due.Until() <= 0 || len(lq.wake) > 0)
 	case first:
 		close(next.Value.(*waiter).turn)
 	}
-	return o, unused
+	return o
 }
 
 // granted records a lease that was acquired beside the queue, if the lock has a queue.

@@ -82,6 +82,9 @@ func (s *Server) mayRenew(c echo.Context, r *lease.RenewRequest) (err error) {
 		alone := c.Request().Clone(c.Request().Context())
 		alone.URL.Path, alone.URL.RawPath = "/v1/locks/"+r.Name+"/renew", "/v1/locks/"+url.PathEscape(r.Name)+"/renew"
 		alone.RequestURI, alone.Body = alone.URL.RawPath, http.NoBody
+		if h, ok := c.Get(hopKey).(*hop); ok { // address and certificate are those of the server that forwarded it
+			alone.RemoteAddr, alone.TLS = h.from, nil
+		}
 		if err := s.Authorize(alone); err != nil {
 			return wire.Refuse(wire.TypeForbidden, "this renewal is not allowed")
 		}

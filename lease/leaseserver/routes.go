@@ -42,6 +42,9 @@ func (s *Server) routes() *echo.Echo {
 		e.GET(path, handler)
 		e.HEAD(path, handler) // net/http leaves the body out
 	}
+	if s.forwarder != nil { // for servers, and so not in the document
+		e.GET(activeRoute, s.isActive)
+	}
 	return e
 }
 
@@ -56,7 +59,14 @@ func (s *Server) guard(need Right, next echo.HandlerFunc) echo.HandlerFunc {
 		if id := c.Request().Header[wire.RequestID]; len(id) == 1 && len(id[0]) <= wire.MaxRequestID {
 			c.Response().Header()[wire.RequestID] = id
 		}
-		if s.limiter != nil && need != Metrics { // metrics stay readable when many requests are refused
+		from, err := s.hopOf(c.Request())
+		if err != nil {
+			return err
+		}
+		if from != nil {
+			c.Set(hopKey, from)
+		}
+		if s.limiter != nil && need != Metrics && (from == nil || !from.proven) { // metrics stay readable when many requests are refused
 			if allowed, _ := s.limiter.Allow(loopback.Host(c.Request().RemoteAddr)); !allowed {
 				return wire.Refuse(wire.TypeRateLimited, "too many requests from this address")
 			}
@@ -64,8 +74,29 @@ func (s *Server) guard(need Right, next echo.HandlerFunc) echo.HandlerFunc {
 		if err := s.authorize(c, need); err != nil {
 			return err
 		}
-		return next(c)
+		switch {
+		case s.forwarder == nil || need == Metrics:
+			return next(c)
+		case from != nil:
+			return s.forwardedHere(c, next)
+		}
+		return s.anywhere(c, next)
 	}
+}
+
+// isActive answers servers that would forward requests here.
+func (s *Server) isActive(c echo.Context) error {
+	if challenge := c.Request().Header.Get(challengeHeader); challenge != "" {
+		return s.prove(c, challenge)
+	}
+	from, err := s.hopOf(c.Request())
+	if err != nil {
+		return err
+	}
+	if from == nil {
+		return refuseHop("this is for servers")
+	}
+	return s.forwardedHere(c, func(c echo.Context) error { return c.NoContent(http.StatusNoContent) })
 }
 
 // panicked returns the error for a request whose handling panicked.

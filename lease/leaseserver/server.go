@@ -24,12 +24,13 @@ import (
 type Server struct {
 	Config // validated, with its defaults
 
-	meter   *meter
-	metrics *metrics
-	queue   *queue
-	shares  *shared.Locker
-	memo    memo
-	tokens  atomic.Pointer[[]bearerToken] // nil = none
+	meter     *meter
+	metrics   *metrics
+	queue     *queue
+	forwarder *forwarder // nil = there are no other servers
+	shares    *shared.Locker
+	memo      memo
+	tokens    atomic.Pointer[[]bearerToken] // nil = none
 	// the longest prefix first
 	ttlPolicies atomic.Pointer[[]TTLPolicy]
 	limiter     *echomw.RateLimiterMemoryStore // nil = no limit
@@ -53,6 +54,8 @@ func New(c Config) (*Server, error) {
 	}
 	s.meter = newMeter(c.Store, c.StoreTimeout, s.metrics)
 	s.queue = newQueue(&c, s.meter)
+	s.forwarder = newForwarder(&c, s.metrics)
+	s.meter.feed = newFeed(&c, s.forwarder, s.queue)
 	if s.shares, err = newShares(s); err != nil {
 		return nil, fmt.Errorf("leaseserver: %w", err)
 	}
@@ -76,11 +79,12 @@ func New(c Config) (*Server, error) {
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          log.New(&httpLog{c.Logger}, "", 0),
 	}
+	s.Configure(s.http)
 	return s, nil
 }
 
 // Handler returns the handler of all routes, for programs that have their own http.Server. Such
-// programs must also run Monitor. The handler lifts that server's ReadTimeout for requests that
+// programs must also run Monitor, and call Configure for their server. The handler lifts that server's ReadTimeout for requests that
 // wait; its WriteTimeout must be longer than MaxWait.
 func (s *Server) Handler() http.Handler { return s.echo }
 
@@ -104,7 +108,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	// The monitor ends last, because locks released meanwhile are for the waiters of other servers.
+	// The monitor ends last, because other servers must hear what is released meanwhile.
 	monitorCtx, stopMonitor := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopMonitor()
 	wg.Go(func() { s.Monitor(monitorCtx) })

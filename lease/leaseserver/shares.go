@@ -45,7 +45,7 @@ func (s *Server) acquireShare(c echo.Context, body *wire.AcquireBody, terms leas
 	}
 	s.metrics.share(share.Slot)
 	answer := wire.NewLeaseBody(share.Lease)
-	answer.Fence, answer.WaitedMS = share.Fence, share.Asked.Time().Sub(start.Time()).Milliseconds()
+	answer.Fence, answer.WaitedMS = share.Fence, (waitedBefore(c) + share.Asked.Time().Sub(start.Time())).Milliseconds()
 	return respond(c, &answer)
 }
 
@@ -114,20 +114,18 @@ func (s handingStore) HandOver(ctx context.Context, c lease.Claim, next lease.Ac
 	if acquired == nil {
 		s.queue.granted(next, outcome{lease: l, asked: asked})
 	} else if released == nil || wire.KindOf(released).Sentinel == nil { // it may be free
-		s.queue.next(c.Name, s.queue.peers.isElsewhere(c.Name))
+		s.queue.wake(c.Name)
 	}
 	return l, released, acquired
 }
 
-// Watch makes the request that has a lock's gate wait for a slot, in a queue that the other servers
-// know. await returns when a slot was released, or after d.
+// Watch makes the request that has a lock's gate wait for a slot. await returns when a slot was released, or after d.
 func (s shareStore) Watch(ctx context.Context, lock string) (await func(d time.Duration) error, stop func(), err error) {
 	q := s.queue
 	lq, w := q.join(ctx, lease.AcquireRequest{Name: slotLine(lock)})
 	if w == nil {
 		return nil, nil, errTooMany()
 	}
-	q.peers.waits(w)
 	await = func(d time.Duration) error {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
@@ -141,10 +139,7 @@ func (s shareStore) Watch(ctx context.Context, lock string) (await func(d time.D
 		}
 		return nil
 	}
-	stop = func() {
-		q.leave(lq, w, outcome{err: errWatched})
-		q.peers.left(w)
-	}
+	stop = func() { q.leave(lq, w, outcome{err: errWatched}) }
 	return await, stop, nil
 }
 
@@ -153,11 +148,3 @@ var errWatched = errors.New("it only watched")
 
 // slotLine returns the name of the queue for any slot of a lock. No lease has this name.
 func slotLine(lock string) string { return lock + "::slot" }
-
-// slotReleased wakes the waiter for a slot of a lock, here or at another server.
-func (q *queue) slotReleased(name string) {
-	if lock, slot, ok := shared.ParseName(name); ok && slot > 0 {
-		line := slotLine(lock)
-		q.next(line, q.peers.isElsewhere(line))
-	}
-}

@@ -1,8 +1,6 @@
 package postgres_test
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -100,33 +98,7 @@ func BenchmarkRenewAll(b *testing.B) {
 
 // BenchmarkHandOverBetweenServers passes one lock to and fro between two lock servers.
 func BenchmarkHandOverBetweenServers(b *testing.B) {
-	peers, _, heard := newPeers(b, 0)
-	servetest.ReportTimes(b, "", servetest.HandOvers(b, peers, heard))
-}
-
-// BenchmarkAnnounceTenThousand is what a server with as many waiters sends when another one
-// begins to listen: the time is until all is heard.
-func BenchmarkAnnounceTenThousand(b *testing.B) {
-	s := newStore(b, pgtest.DSN(b))
-	const waiters, atOnce = 10_000, 1_000
-	heard := make(chan struct{}, waiters)
-	ready := make(chan struct{})
-	ctx, cancel := context.WithCancel(b.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.Listen(ctx, func() { close(ready) }, func(string) { heard <- struct{}{} }) })
-	<-ready
-	for b.Loop() {
-		for sent := 0; sent < waiters; sent += atOnce {
-			var messages []string
-			for i := range atOnce {
-				messages = append(messages, fmt.Sprintf("still ABCDEFGHIJKL %d %d nightly-report", sent+i, sent+i))
-			}
-			require.NoError(b, s.Send(b.Context(), messages))
-		}
-		for range waiters {
-			<-heard
-		}
-	}
-	cancel()
-	wg.Wait()
+	dsn := pgtest.DSN(b)
+	peers := servetest.NewPeers(b, 0, newStore(b, dsn), newStore(b, dsn))
+	servetest.ReportTimes(b, "", servetest.HandOvers(b, peers))
 }

@@ -195,25 +195,20 @@
 // that is cut off from an asynchronous standby, or comes back beside the promoted one, goes on
 // granting. Keep clients away from it (a DSN leads to whichever server takes writes).
 //
-// # Who waits at which lock server
+// # Changes that one lock server tells the others
 //
-// A Store is a lease.Messenger. Lock servers of one database notify each other over LISTEN and
-// NOTIFY, on the channel pglatch_lease: which clients wait for a lock, and that it is free.
-// PostgreSQL delivers the messages to all listeners in the order in which their transactions
-// committed (manual, NOTIFY). So all servers have the same queue for each name. A lock that is
-// released at one server goes to the first waiter, at whichever server it waits, in milliseconds.
-// lease/leaseserver says how far the order goes, and how it changes when messages are lost. A
-// program that releases through a Store of its own sends no message. Then the first waiters of all
-// servers find the free lock by their poll each second, and any of them can be the first.
+// A Store is a lease.Messenger. Of several lock servers of one database, one is active and has all
+// queues. A server that cannot reach it answers by itself. It then tells the others over NOTIFY, on
+// the channel pglatch_lease, which names it changed, so that waiters ask again. lease/leaseserver
+// describes it. A program that releases through a Store of its own sends no message. Then waiters
+// find the free lock by their poll each second.
 //
-// Messages are not stored, and no guarantee depends on them. If messages are missing, late, or sent
-// by others who may connect to the database, a lease still has one holder, and waiters still poll
-// each second.
+// Messages are not stored, and no guarantee depends on them.
 //
 //	connection lost, server restarts,      listens anew after a second or two, five at most after longer outages, on whichever
-//	standby is promoted                    server takes writes; the queue is then as it was
-//	network is silent                      the same, five seconds after messages can be sent again, else a minute
-//	a pooler shares server sessions        Listen reports it, and waiters only poll: leaseserver logs peers_not_heard. In
+//	standby is promoted                    server takes writes
+//	network is silent                      the same, after ten seconds at most
+//	a pooler shares server sessions        Listen reports it, and waiters only poll: leaseserver logs changes_not_heard. In
 //	                                       session mode it works
 //	server is a standby                    neither Listen nor Send works; nor does anything else
 //	the queue of notifications is full     Send fails, has the server drop delivered notifications, and is tried again; leases are granted

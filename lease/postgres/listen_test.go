@@ -144,7 +144,15 @@ func TestMessagesNeedTheRightsThatLeasesNeedAndNoMore(t *testing.T) {
 	}
 	j.exec("GRANT USAGE ON SCHEMA pglatch_lease TO " + role)
 	j.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease TO " + role)
-	servetest.NewTap(t, store)
+	ctx, cancel := context.WithCancel(t.Context())
+	ready := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		assert.ErrorIs(t, store.Listen(ctx, func() { close(ready) }, func(string) {}), context.Canceled)
+	})
+	<-ready
+	cancel()
+	wg.Wait()
 	require.NoError(t, store.Send(t.Context(), []string{"hello"}))
 }
 

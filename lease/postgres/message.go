@@ -33,8 +33,9 @@ func (s *Store) Send(ctx context.Context, messages []string) error {
 	return err
 }
 
-// listenProbe is how often a listening connection is checked for life.
-const listenProbe = 30 * time.Second
+// listenProbe is how often a listening connection is checked for life, and how long the check takes
+// at most.
+const listenProbe = 5 * time.Second
 
 // Listen implements lease.Messenger by LISTEN, on a connection of its own beside the pool's. It
 // fails if a pooler shares the server's sessions, because another client would receive the

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/internal/test/sharetest"
@@ -18,6 +19,18 @@ import (
 	"github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/lease/shared"
 )
+
+func TestWaitersAtAnyServerAreServedInTheOrderInWhichTheyCame(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	servetest.RequireOneOrder(t, servetest.NewPeers(t, -1, newStore(t, dsn), newStore(t, dsn), newStore(t, dsn)))
+}
+
+func TestWithoutMessagesAWaiterElsewhereLearnsNothingOfARelease(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	servetest.RequireNoOrder(t, newStore(t, dsn), newStore(t, dsn))
+}
 
 // A mutable store can be kept from sending messages.
 type mutable struct {
@@ -32,46 +45,53 @@ func (m *mutable) Send(ctx context.Context, messages []string) error {
 	return m.Store.Send(ctx, messages)
 }
 
-// newPeers are two servers that know of each other.
-func newPeers(tb testing.TB, poll time.Duration) (peers []servetest.Peer, stores []*mutable, heard *servetest.Tap) {
-	tb.Helper()
-	dsn := pgtest.DSN(tb)
-	stores = []*mutable{{Store: newStore(tb, dsn)}, {Store: newStore(tb, dsn)}}
-	peers, heard = servetest.NewPeers(tb, poll, newStore(tb, dsn), stores[0], stores[1])
-	return peers, stores, heard
-}
-
-func TestWaitersOfSeveralServersAreServedInTheOrderInWhichTheyCame(t *testing.T) {
+// A server that cannot reach the active one answers by itself. What it changes wakes the waiters at
+// the active server, by a message, or else by their polling. The control has neither.
+func TestAServerThatIsCutOffFromTheActiveOneAloneWakesItsWaiters(t *testing.T) {
 	t.Parallel()
-	peers, _, heard := newPeers(t, -1)
-	servetest.RequireOneLine(t, peers, heard)
-}
+	for name, c := range map[string]struct {
+		mute  bool
+		poll  time.Duration
+		wakes bool
+	}{
+		"by a message": {false, -1, true},
+		"by polling":   {true, 50 * time.Millisecond, true},
+		"not at all":   {true, -1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			cut := &mutable{Store: newStore(t, dsn)}
+			peers := servetest.NewPeers(t, c.poll, newStore(t, dsn), cut)
+			active, other := peers[0], peers[1]
+			other.Election.Believe("http://" + clitest.Reserve(t)) // nobody listens there
+			servetest.AwaitMetric(t, other.Server, "lock_server_forwards", 0)
+			if !c.mute {
+				servetest.AwaitMessages(t, other, active) // it listens
+			}
+			cut.mute.Store(c.mute)
 
-func TestWithoutMessagesAWaiterElsewhereLearnsNothingOfARelease(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	servetest.RequireNoLine(t, newStore(t, dsn), newStore(t, dsn))
-}
-
-func TestAWaiterAtAServerThatSaysNoMoreHoldsUpNobody(t *testing.T) {
-	t.Parallel()
-	peers, stores, heard := newPeers(t, 50*time.Millisecond)
-	held, err := peers[0].Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
-	require.NoError(t, err)
-	gone, leave := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = peers[1].Client.AcquireWait(gone, servetest.Ask("job", "gone"), time.Minute) })
-	heard.Await("wait", 1)
-	stores[1].mute.Store(true)
-	leave()
-	wg.Wait()
-	wg.Go(func() {
-		_, err := peers[0].Client.AcquireWait(t.Context(), servetest.Ask("job", "waiter"), patience)
-		assert.NoError(t, err)
-	})
-	heard.Await("wait", 2)
-	require.NoError(t, peers[0].Client.Release(t.Context(), held.Claim))
-	wg.Wait()
+			held, err := other.Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
+			require.NoError(t, err)
+			asked := servetest.Metric(t, active.Server, "lock_op_latency_ms", `"acquire"`)
+			wait := servetest.Bound
+			if !c.wakes {
+				wait = 2 * time.Second
+			}
+			var wg sync.WaitGroup
+			took := time.Duration(0)
+			wg.Go(func() {
+				began := time.Now()
+				_, err := active.Client.AcquireWait(t.Context(), servetest.Ask("job", "waiter"), wait)
+				assert.Equal(t, c.wakes, err == nil, "%v", err)
+				took = time.Since(began)
+			})
+			require.Eventually(t, func() bool { return servetest.Metric(t, active.Server, "lock_op_latency_ms", `"acquire"`) > asked }, servetest.Bound, time.Millisecond)
+			require.NoError(t, other.Client.Release(t.Context(), held.Claim))
+			wg.Wait()
+			assert.Equal(t, c.wakes, took < wait, "%v", took)
+		})
+	}
 }
 
 func TestAnybodysMessagesDoNoHarm(t *testing.T) {
@@ -79,7 +99,6 @@ func TestAnybodysMessagesDoNoHarm(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	store := newStore(t, dsn)
 	p := servetest.NewPeer(t, newStore(t, dsn), 50*time.Millisecond)
-	require.NoError(t, store.Send(t.Context(), []string{"", "wait", "hello", "nonsense", "hello x", "wait x 1 job", "wait x 1 ..", "wait y 1 job", "leave x", "free x 1 job", "alive x"}))
 	held, err := p.Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
 	require.NoError(t, err)
 	var wg sync.WaitGroup
@@ -87,7 +106,8 @@ func TestAnybodysMessagesDoNoHarm(t *testing.T) {
 		_, err := p.Client.AcquireWait(t.Context(), servetest.Ask("job", "waiter"), patience)
 		assert.NoError(t, err)
 	})
-	require.NoError(t, store.Send(t.Context(), []string{"free x 1 job"}))
+	servetest.AwaitWaiters(t, p.Server, 1)
+	require.NoError(t, store.Send(t.Context(), []string{"", "job", "nonsense", "..", "job::slot::0001", "::slot", "a b"}))
 	require.NoError(t, p.Client.Release(t.Context(), held.Claim))
 	wg.Wait()
 }
@@ -102,14 +122,18 @@ func TestLocksAreSharedInPostgres(t *testing.T) {
 
 func TestSlotsAreSharedThroughSeveralServersOnOneDatabase(t *testing.T) {
 	t.Parallel()
-	peers, _, _ := newPeers(t, 100*time.Millisecond)
+	dsn := pgtest.DSN(t)
+	peers := servetest.NewPeers(t, 100*time.Millisecond, newStore(t, dsn), newStore(t, dsn))
 	crowd := sharetest.Crowd{Clients: 8, Turns: 6, Slots: 3, TTL: 500 * time.Millisecond, Writers: true}
 	crowd.Run(t.Context(), t, func(i int) sharetest.Client { return sharetest.Remote{Client: peers[i%2].Client} })
 }
 
+// Nobody is active, and nobody polls.
 func TestWhoWaitsForASlotIsToldOfItsReleaseAtAnotherServer(t *testing.T) {
 	t.Parallel()
-	peers, _, heard := newPeers(t, -1)
+	dsn := pgtest.DSN(t)
+	peers := []servetest.Peer{servetest.NewPeer(t, newStore(t, dsn), -1), servetest.NewPeer(t, newStore(t, dsn), -1)}
+	servetest.AwaitMessages(t, peers[0], peers[1])
 	slot := func(holder string) shared.Request {
 		return shared.Request{AcquireRequest: servetest.Ask("job", holder), Slots: 1}
 	}
@@ -122,7 +146,6 @@ func TestWhoWaitsForASlotIsToldOfItsReleaseAtAnotherServer(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, 1, share.Slot)
 	})
-	heard.Await("wait", 1)
+	servetest.AwaitMetric(t, peers[1].Server, "lock_waiters", 1)
 	require.NoError(t, peers[0].Client.Release(t.Context(), held.Claim))
-	heard.Await("free", 1)
 }

@@ -11,9 +11,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leased"
+	leaderpostgres "github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/lease/sqlite"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // StoreFlags are the flags that select the store of the leases.
@@ -59,6 +65,10 @@ type OpenStore struct {
 	Store lease.Store
 	Name  string // for people
 	Close func() error
+
+	// Backends elect the active server of the store. The first that works is used. nil = only one
+	// server can use the store.
+	Backends func() ([]leader.Backend, error)
 }
 
 // Open opens the store; file is the SQLite file if --store is not given.
@@ -120,7 +130,7 @@ func (s *StoreFlags) openSQLite(ctx context.Context, app *program.App, file stri
 	if err != nil {
 		return nil, program.Unavailable(ctx, err)
 	}
-	return &OpenStore{store, "sqlite:" + file, store.Close}, nil
+	return &OpenStore{Store: store, Name: "sqlite:" + file, Close: store.Close}, nil
 }
 
 func (s *StoreFlags) openPostgres(ctx context.Context, app *program.App) (*OpenStore, error) {
@@ -151,10 +161,33 @@ func (s *StoreFlags) openPostgres(ctx context.Context, app *program.App) (*OpenS
 		pool.Close()
 		return nil, program.Unavailable(ctx, err)
 	}
-	return &OpenStore{store, program.Target(cc), func() error {
-		pool.Close()
-		return nil
-	}}, nil
+	return &OpenStore{
+		Store: store, Name: program.Target(cc),
+		Close: func() error {
+			pool.Close()
+			return nil
+		},
+		Backends: func() ([]leader.Backend, error) {
+			session, err := leaderpostgres.New(leaderpostgres.Config{ConnConfig: cc, Key: electionKey, NoTerms: true, Answer: introspect.Config{Off: true}, Logger: app.Logger()})
+			if err != nil {
+				return nil, err
+			}
+			byLease, err := ByLease(store)
+			return append([]leader.Backend{session}, byLease...), err
+		},
+	}, nil
+}
+
+// electionKey is the session lock of the active server: the pair (32767, 1).
+var electionKey = namespace.Must(namespace.MaxNumber, "pglatch").ID(1)
+
+// ByLease returns a backend that elects the active server by a lease in the store.
+func ByLease(store lease.Store) ([]leader.Backend, error) {
+	backend, err := leased.New(store, leased.Config{Name: leaseserver.ElectionLock})
+	if err != nil {
+		return nil, err
+	}
+	return []leader.Backend{backend}, nil
 }
 
 // StateFile is the default SQLite file of a server: locks.db in the directory that systemd created

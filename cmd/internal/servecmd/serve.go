@@ -75,6 +75,7 @@ store or the address cannot be used.`
 type locksCommand struct {
 	lockserver.StoreFlags
 	limits              limits
+	peers               peers
 	listen, socketMode  string
 	tokenFile, ttlFile  string
 	certificate, key    string
@@ -118,6 +119,7 @@ func (s *locksCommand) addFlags(f *pflag.FlagSet, stores []lockserver.StoreKind)
 	f.DurationVar(&s.sweepEvery, "sweep-interval", leaseserver.DefaultSweepInterval, "how often to look for expired leases, for metrics and to forget old ones")
 	f.DurationVar(&s.retains, "retention", time.Hour, "how long an ended lease can be asked about")
 	s.limits.addFlags(f)
+	s.peers.addFlags(f)
 	f.DurationVar(&s.shutdown, "shutdown-timeout", leaseserver.DefaultShutdownTimeout, "how long requests under way may take after an interrupt")
 }
 
@@ -169,18 +171,27 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	config.Store = opened.Store
-	server, err := leaseserver.New(config)
-	if err != nil {
-		return &program.ExitError{Code: program.ExitUsage, Err: err}
-	}
 	listener, free, err := s.listenAt(ctx, socket)
 	if err != nil {
 		return &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("--listen: %w", err)}
 	}
 	defer func() { err = errors.Join(err, free()) }()
+	election, err := s.election(app, opened, listener.Addr(), &config)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	server, err := leaseserver.New(config)
+	if err != nil {
+		return errors.Join(&program.ExitError{Code: program.ExitUsage, Err: err}, listener.Close())
+	}
 	if err := s.checkExposure(listener.Addr(), config); err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	stop, err := election.start(ctx)
+	if err != nil {
+		return errors.Join(program.Unavailable(ctx, err), listener.Close())
+	}
+	defer stop()
 	app.Logger().Info("serving", slog.String("address", addressOf(listener)), slog.String("store", opened.Name))
 	if s.noAuth {
 		app.Logger().Warn("EVERYBODY WHO CAN REACH THIS ADDRESS CAN TAKE AND RELEASE EVERY LOCK")

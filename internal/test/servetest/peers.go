@@ -2,13 +2,11 @@ package servetest
 
 import (
 	"context"
-	"fmt"
-	"strings"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/lease"
@@ -18,12 +16,41 @@ import (
 
 // A Peer is one lock server of several on one store.
 type Peer struct {
-	Server *leaseserver.Server
-	Client *leasehttp.Client
-	Stop   context.CancelFunc // stops receiving and sending its messages
+	Server   *leaseserver.Server
+	HTTP     *httptest.Server
+	Client   *leasehttp.Client // of this server alone
+	Election *Election
+	Stop     context.CancelFunc // of its Monitor
 }
 
-// NewPeer starts a peer that polls at this interval, never if it is negative.
+// An Election is what one server believes about who is active: nobody, at first.
+type Election struct {
+	mu      sync.Mutex
+	own     string
+	active  string
+	changed chan struct{}
+}
+
+// NewElection returns one.
+func NewElection() *Election { return &Election{changed: make(chan struct{})} }
+
+// Active implements leaseserver.Election.
+func (e *Election) Active() (url string, self bool, changed <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.active, e.active == e.own && e.own != "", e.changed
+}
+
+// Believe makes the server believe that the one at url is active.
+func (e *Election) Believe(url string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.active = url
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// NewPeer starts a peer that polls at this interval, never if it is negative. Nobody is active.
 func NewPeer(tb testing.TB, store lease.Store, poll time.Duration) Peer {
 	tb.Helper()
 	return NewPeerOf(tb, leaseserver.Config{Store: store, PollInterval: poll})
@@ -32,79 +59,51 @@ func NewPeer(tb testing.TB, store lease.Store, poll time.Duration) Peer {
 // NewPeerOf starts a peer.
 func NewPeerOf(tb testing.TB, c leaseserver.Config) Peer {
 	tb.Helper()
+	e := NewElection()
+	c.Peers.Election = e
 	server, h := Serve(tb, c)
+	e.own = h.URL
 	ctx, cancel := context.WithCancel(tb.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { server.Monitor(ctx) })
 	tb.Cleanup(wg.Wait)
 	tb.Cleanup(cancel)
-	return Peer{server, Client(tb, h, leasehttp.ClientConfig{}), cancel}
-}
-
-// A Tap receives the messages of a store's servers.
-type Tap struct {
-	tb  testing.TB
-	mu  sync.Mutex
-	all map[string]bool
-}
-
-// NewTap returns a Tap when it listens.
-func NewTap(tb testing.TB, m lease.Messenger) *Tap {
-	tb.Helper()
-	x := &Tap{tb: tb, all: make(map[string]bool)}
-	ctx, cancel := context.WithCancel(tb.Context())
-	ready := make(chan struct{})
-	ended := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer close(ended)
-		err := m.Listen(ctx, func() { close(ready) }, func(message string) {
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			x.all[message] = true
-		})
-		assert.ErrorIs(tb, err, context.Canceled)
-	})
-	tb.Cleanup(wg.Wait)
-	tb.Cleanup(cancel)
-	select {
-	case <-ready:
-	case <-ended:
-		require.Fail(tb, "it does not listen")
+	var client *leasehttp.Client
+	if c.TLS == nil {
+		client = Client(tb, h, leasehttp.ClientConfig{})
 	}
-	return x
+	return Peer{server, h, client, e, cancel}
 }
 
-// Await waits until n different messages of a kind were sent.
-func (x *Tap) Await(kind string, n int) {
-	x.tb.Helper()
-	require.Eventually(x.tb, func() bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		found := 0
-		for m := range x.all {
-			if strings.HasPrefix(m, kind+" ") {
-				found++
-			}
-		}
-		return found >= n
-	}, Bound, time.Millisecond, "%s", kind)
+// NewPeers starts a peer on each of the stores. The first one is active, and the others forward.
+func NewPeers(tb testing.TB, poll time.Duration, stores ...lease.Store) (peers []Peer) {
+	tb.Helper()
+	for _, store := range stores {
+		peers = append(peers, NewPeer(tb, store, poll))
+	}
+	Elect(tb, peers, 0)
+	return peers
 }
 
-// awaitOrder waits until this many servers know of this many waiters: each reports that with its key clock.
-func (x *Tap) awaitOrder(servers int, waiters uint64) {
-	x.tb.Helper()
-	require.Eventually(x.tb, func() bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		know := make(map[string]bool)
-		for m := range x.all {
-			var server string
-			var digest, clock uint64
-			if n, _ := fmt.Sscanf(m, "alive %s %x %d", &server, &digest, &clock); n == 3 && clock >= waiters {
-				know[server] = true
-			}
+// Elect makes one of the peers active, and waits until the others forward to it.
+func Elect(tb testing.TB, peers []Peer, active int) {
+	tb.Helper()
+	peers[active].Election.Believe(peers[active].HTTP.URL)
+	AwaitMetric(tb, peers[active].Server, "lock_server_active", 1)
+	for i, p := range peers {
+		if i != active {
+			p.Election.Believe(peers[active].HTTP.URL)
 		}
-		return len(know) >= servers
-	}, Bound, time.Millisecond, "a server has not heard of all who wait")
+	}
+	for i, p := range peers {
+		if i != active {
+			AwaitMetric(tb, p.Server, "lock_server_forwards", 1)
+		}
+	}
+}
+
+// AwaitMetric waits until a metric has a value.
+func AwaitMetric(tb testing.TB, s *leaseserver.Server, name string, value float64) {
+	tb.Helper()
+	require.Eventually(tb, func() bool { return Metric(tb, s, name) == value }, Bound, time.Millisecond, "%s = %v", name, value)
 }

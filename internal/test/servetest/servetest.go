@@ -44,7 +44,15 @@ func Serve(tb testing.TB, c leaseserver.Config) (*leaseserver.Server, *httptest.
 	}
 	s, err := leaseserver.New(c)
 	require.NoError(tb, err)
-	h := httptest.NewServer(s.Handler())
+	h := httptest.NewUnstartedServer(s.Handler())
+	s.Configure(h.Config)
+	h.EnableHTTP2 = c.Peers.Election != nil
+	if c.TLS != nil {
+		h.TLS = c.TLS
+		h.StartTLS()
+	} else {
+		h.Start()
+	}
 	tb.Cleanup(h.Close)
 	return s, h
 }

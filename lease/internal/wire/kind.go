@@ -37,6 +37,7 @@ var kinds = [...]Kind{
 	{TypeExpired, 409, "Lease expired", lease.ErrExpired, readExpired},
 	{TypeNotFound, 404, "Nothing known of the lock", lease.ErrNotFound, readNotFound},
 	{TypeBusy, 503, "Busy; nothing was done", lease.ErrBusy, readBusy},
+	{TypeNotActive, 421, "Another server is active; nothing was done", lease.ErrBusy, readBusy},
 	{TypeNotReady, 503, "Store is not ready; nothing was done", lease.ErrNotReady, readNotReady},
 	{TypeNotReady, 503, "Store is closed; nothing was done", lease.ErrClosed, readNotReady},
 	{TypeInvalid, 400, "Invalid request", lease.ErrInvalid, readInvalid},

@@ -26,6 +26,7 @@ const (
 	TypeForbidden        = problem.TypeBase + "forbidden"
 	TypeRateLimited      = problem.TypeBase + "rate-limited"
 	TypeBusy             = problem.TypeBase + "lock-busy-retry"
+	TypeNotActive        = problem.TypeBase + "server-not-active"
 	TypeNotReady         = problem.TypeBase + "store-not-ready"
 	TypeUnavailable      = problem.TypeBase + "store-unavailable"
 	TypeInternal         = problem.TypeBase + "internal"

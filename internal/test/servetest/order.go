@@ -13,22 +13,9 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// NewPeers returns servers that know of each other, one on each of the stores. heard receives their
-// messages, through another messenger.
-func NewPeers(tb testing.TB, poll time.Duration, through lease.Messenger, stores ...lease.Store) (peers []Peer, heard *Tap) {
-	tb.Helper()
-	heard = NewTap(tb, through)
-	for _, store := range stores {
-		peers = append(peers, NewPeer(tb, store, poll))
-	}
-	heard.Await("hello", len(peers))
-	heard.Await("alive", len(peers))
-	return peers, heard
-}
-
-// RequireOneLine requires that waiters at two servers, which do not poll, are served in the order
-// in which they came.
-func RequireOneLine(t *testing.T, peers []Peer, heard *Tap) {
+// RequireOneOrder requires that waiters at several servers, which do not poll, are served in the
+// order in which they came. The first server is active.
+func RequireOneOrder(t *testing.T, peers []Peer) {
 	t.Helper()
 	held, err := peers[0].Client.Acquire(t.Context(), Ask("job", "holder"))
 	require.NoError(t, err)
@@ -37,16 +24,15 @@ func RequireOneLine(t *testing.T, peers []Peer, heard *Tap) {
 	served := make(chan int, waiters)
 	for i := range waiters {
 		wg.Go(func() {
-			client := peers[(i/2+1)%2].Client // two at one server, then two at the other
+			client := peers[(i/2+1)%len(peers)].Client // two at one server, then two at the next
 			l, err := client.AcquireWait(t.Context(), Ask("job", strconv.Itoa(i)), time.Minute)
 			if assert.NoError(t, err) {
 				served <- i
 				assert.NoError(t, client.Release(t.Context(), l.Claim))
 			}
 		})
-		heard.Await("wait", i+1)
+		AwaitWaiters(t, peers[0].Server, i+1)
 	}
-	heard.awaitOrder(len(peers), waiters)
 	require.NoError(t, peers[0].Client.Release(t.Context(), held.Claim))
 	wg.Wait()
 	close(served)
@@ -57,9 +43,9 @@ func RequireOneLine(t *testing.T, peers []Peer, heard *Tap) {
 	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
 }
 
-// RequireNoLine is the control: servers on stores behind a Spy, which is not a lease.Messenger,
-// send each other no messages.
-func RequireNoLine(t *testing.T, one, other lease.Store) {
+// RequireNoOrder is the control: servers that do not know of each other, on stores behind a Spy,
+// which is not a lease.Messenger, tell each other nothing.
+func RequireNoOrder(t *testing.T, one, other lease.Store) {
 	t.Helper()
 	asked := make(chan struct{}, 2)
 	first := NewPeer(t, &Spy{Store: one}, -1)
@@ -80,7 +66,7 @@ func RequireNoLine(t *testing.T, one, other lease.Store) {
 
 // HandOvers passes one lock back and forth between two servers, b.N times. Each time is from a
 // client's request to release it at one until the client that waits at the other has it.
-func HandOvers(b *testing.B, peers []Peer, heard *Tap) (times []time.Duration) {
+func HandOvers(b *testing.B, peers []Peer) (times []time.Duration) {
 	b.Helper()
 	held, err := peers[0].Client.Acquire(b.Context(), Ask("job", "first"))
 	require.NoError(b, err)
@@ -93,7 +79,7 @@ func HandOvers(b *testing.B, peers []Peer, heard *Tap) (times []time.Duration) {
 			assert.NoError(b, err)
 			got <- l
 		}()
-		heard.Await("wait", i+1)
+		AwaitWaiters(b, peers[0].Server, 1)
 		start := time.Now()
 		require.NoError(b, from.Release(b.Context(), held.Claim))
 		held = <-got

@@ -1,0 +1,145 @@
+package servecmd_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+)
+
+// has reports whether a server's metrics have a line.
+func has(t *testing.T, address, line string) bool {
+	t.Helper()
+	_, metrics := page(t, address, "/metrics")
+	return strings.Contains(metrics, "\n"+line+"\n")
+}
+
+func awaitLine(t *testing.T, address, line string) {
+	t.Helper()
+	clitest.Eventually(t, func() bool { return has(t, address, line) }, func() string { return address + " has no " + line })
+}
+
+func TestServeLocksForwardsToTheServerThatWasFirstAndTakesOverWhenThatIsKilled(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	first, one := clitest.Serve(t, nil, "--store", dsn)
+	awaitLine(t, one, "lock_server_active 1")
+	_, two := clitest.Serve(t, nil, "--store", dsn)
+	awaitLine(t, two, "lock_server_forwards 1")
+	acquire := func(name string) {
+		t.Helper()
+		_, stderr, code := clitest.Run(t, nil, "lease", "acquire", name, "--owner", "a", "--ttl", "1h", "--server", "http://"+two)
+		require.Zero(t, code, stderr)
+	}
+	acquire("job")
+	assert.True(t, has(t, two, `lock_forwarded_total{result="answered"} 1`))
+	first.Kill()
+	awaitLine(t, two, "lock_server_active 1")
+	acquire("other")
+	_, three := clitest.Serve(t, nil, "--store", dsn)
+	awaitLine(t, three, "lock_server_forwards 1")
+}
+
+func TestServeLocksRefusesFlagsOfPeersWhereThereAreNone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "token")
+	require.NoError(t, os.WriteFile(file, []byte("0123456789abcdef\n"), 0o600))
+	dsn := pgtest.DSN(t)
+	socket := filepath.Join(dir, "s")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"stores of several servers", []string{"--store", "sqlite:" + filepath.Join(dir, "locks.db"), "--advertise", "http://a:1"}},
+		{"stores of several servers", []string{"--store", "sqlite:" + filepath.Join(dir, "locks.db"), "--peer-token-file", file}},
+		{"use a scheme and a host", []string{"--store", dsn, "--advertise", "a:1"}},
+		{"use a scheme and a host", []string{"--store", dsn, "--advertise", "http://u:p@a"}},
+		{"58 at most", []string{"--store", dsn, "--advertise", "http://" + strings.Repeat("a", 60)}},
+		{"--advertise", []string{"--store", dsn, "--listen", "unix:" + socket, "--peer-token-file", file}},
+		{"--tls-client-ca", []string{"--store", dsn, "--peer-cert", "cn:server"}},
+	} {
+		_, stderr, code := clitest.Run(t, nil, append([]string{"serve", "locks", "--listen", "127.0.0.1:0"}, c.args...)...)
+		assert.Equal(t, 64, code, "%v: %s", c.args, stderr)
+		assert.Contains(t, stderr, c.want, "%v", c.args)
+	}
+}
+
+// server is the flags of a server with a certificate, for servers and clients.
+func (a *authority) server(t *testing.T, name string) []string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	return []string{"--tls-cert", a.write(t, name+".pem", "CERTIFICATE", der), "--tls-key", a.write(t, name+".key", "PRIVATE KEY", secret)}
+}
+
+// A client that identifies itself by a certificate is known to the active server by it, if the
+// server that forwards proves by its own that it is one.
+func TestServeLocksForwardsTheIdentityOfACertificateBetweenServersThatProveThemselves(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		active, other, address string // the names of their certificates, and how the active one is addressed
+		wanted                 string // the name that the other one wants
+		forwards               bool
+	}{
+		"both names are right":             {"locks.example", "locks.example", "127.0.0.1", "", true},
+		"another name forwards":            {"locks.example", "worker.example", "127.0.0.1", "", false},
+		"the active one has a wrong name":  {"locks.example", "locks.example", "localhost", "", false},
+		"its name is not that of its URL":  {"locks.example", "locks.example", "localhost", "locks.example", true},
+		"a client's own name is no server": {"locks.example", "ops", "127.0.0.1", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ca := newAuthority(t)
+			tokens := filepath.Join(ca.dir, "tokens")
+			require.NoError(t, os.WriteFile(tokens, []byte("cert-cn:ops right=hold\n"), 0o600))
+			dsn := pgtest.DSN(t)
+			start := func(cert, host string) (*clitest.Program, string) {
+				address := clitest.Reserve(t)
+				args := append([]string{
+					"serve", "locks", "--listen", address, "--store", dsn, "--tls-client-ca", ca.file, "--auth-token-file", tokens,
+					"--advertise", "https://" + strings.Replace(address, "127.0.0.1", host, 1), "--peer-cert", "san:locks.example", "--peer-ca", ca.file, "--peer-tls-name", c.wanted,
+				}, ca.server(t, cert)...)
+				p := clitest.Start(t, nil, args...)
+				p.Match(&p.Stderr, `msg=serving.* address=(\S+)`)
+				return p, address
+			}
+			active, _ := start(c.active, c.address)
+			active.Match(&active.Stderr, `msg=server_active`)
+			other, address := start(c.other, "127.0.0.1")
+			if c.forwards {
+				other.Match(&other.Stderr, `msg=server_forwards to=https`)
+			} else {
+				other.Match(&other.Stderr, `msg=server_unreachable`)
+			}
+			client := ca.client(t, "ops", "ops.example", time.Now().Add(time.Hour))
+			args := append([]string{"lease", "acquire", "job", "--owner", "a", "--ttl", "1h", "--server", "https://" + address, "--tls-ca", ca.file}, client...)
+			_, stderr, code := clitest.Run(t, nil, args...)
+			require.Zero(t, code, stderr)
+			assert.Equal(t, c.forwards, !strings.Contains(other.Stderr.String(), "server_unreachable"), other.Stderr.String())
+		})
+	}
+}

@@ -1,0 +1,190 @@
+//go:build integration
+
+package failover
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/leaseload"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/soak"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// A fleet is lock servers on one database, as processes.
+type fleet struct {
+	t         *testing.T
+	dsn       string
+	addresses []string
+	programs  []*clitest.Program
+}
+
+func newFleet(t *testing.T, n int) *fleet {
+	t.Helper()
+	f := &fleet{t: t, dsn: pgtest.DSN(t), programs: make([]*clitest.Program, n)}
+	for i := range n {
+		f.addresses = append(f.addresses, clitest.Reserve(t))
+		f.start(i)
+	}
+	return f
+}
+
+func (f *fleet) start(i int) {
+	f.t.Helper()
+	p := clitest.Start(f.t, nil, "serve", "locks", "--listen", f.addresses[i], "--store", f.dsn)
+	p.Match(&p.Stderr, `msg=serving.* address=(\S+)`)
+	f.programs[i] = p
+}
+
+// active waits until one of the servers other than but is active, and returns it.
+func (f *fleet) active(but int) (active int) {
+	f.t.Helper()
+	client := http.Client{Timeout: time.Second}
+	require.Eventually(f.t, func() bool {
+		for i, address := range f.addresses {
+			if i == but {
+				continue
+			}
+			answer, err := client.Get("http://" + address + "/metrics")
+			if err != nil {
+				continue
+			}
+			text, _ := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			if strings.Contains(string(text), "\nlock_server_active 1\n") {
+				active = i
+				return true
+			}
+		}
+		return false
+	}, patience, 5*time.Millisecond, "no server becomes active")
+	return active
+}
+
+func (f *fleet) urls() (all []string) {
+	for _, a := range f.addresses {
+		all = append(all, "http://"+a)
+	}
+	return all
+}
+
+func (f *fleet) client(c leasehttp.ClientConfig) *leasehttp.Client {
+	f.t.Helper()
+	client, err := leasehttp.NewClient(c)
+	require.NoError(f.t, err)
+	f.t.Cleanup(client.Close)
+	return client
+}
+
+// Clients work at three servers, of which the active one is killed, stopped for longer than it stays
+// active, and restarted in order. All their answers together are legal.
+func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t *testing.T) {
+	t.Parallel()
+	rounds := soak.Size(t, 4, 40)
+	f := newFleet(t, 3)
+	config := leaseload.Config{Prefix: "job", TTL: 2 * time.Second}
+	for _, url := range f.urls() {
+		for range 4 { // that send nothing again: the servers do
+			config.Stores = append(config.Stores, leaseload.Remote{Client: f.client(leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1})})
+		}
+	}
+	l := leaseload.Start(t, config)
+	faults := 0
+	for round := range rounds {
+		l.Await(50)
+		at := f.active(-1)
+		switch faults++; round % 3 {
+		case 0:
+			f.programs[at].Kill()
+			l.Await(20)
+			f.active(at)
+			f.start(at)
+		case 1:
+			f.programs[at].Signal(syscall.SIGSTOP)
+			l.Await(20)
+			f.active(at)
+			l.Await(20)
+			f.programs[at].Signal(syscall.SIGCONT)
+		case 2:
+			f.programs[at].Signal(syscall.SIGTERM)
+			require.Zero(t, f.programs[at].Wait())
+			l.Await(20)
+			f.active(at)
+			f.start(at)
+		}
+	}
+	l.Await(100)
+	t.Logf("%d faults of the active server", faults)
+	l.RequireLegal(t.Context())
+}
+
+// Clients of all servers see no error while each server is restarted in turn.
+func TestNoErrorReachesAClientWhileAllLockServersAreRestarted(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3)
+	const clients = 24
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	longest, turns := time.Duration(0), 0
+	ctx, stop := t.Context(), make(chan struct{})
+	for i := range clients {
+		urls := f.urls()
+		first := i % len(urls)
+		client := f.client(leasehttp.ClientConfig{BaseURLs: append(append([]string{}, urls[first:]...), urls[:first]...)})
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				began := time.Now()
+				l, err := client.AcquireWait(ctx, lease.AcquireRequest{Name: fmt.Sprint("job-", i%4), Holder: fmt.Sprint(i, "-", n), TTL: time.Minute}, time.Minute)
+				took := time.Since(began)
+				if err == nil {
+					err = client.Release(ctx, l.Claim)
+				}
+				mu.Lock()
+				longest, turns = max(longest, took), turns+1
+				mu.Unlock()
+				if err != nil {
+					t.Errorf("client %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	more := func() {
+		t.Helper()
+		mu.Lock()
+		from := turns
+		mu.Unlock()
+		require.Eventually(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return turns >= from+200 || t.Failed()
+		}, patience, time.Millisecond, "nobody is served")
+	}
+	more()
+	for i := range f.programs {
+		f.programs[i].Signal(syscall.SIGTERM)
+		require.Zero(t, f.programs[i].Wait())
+		f.start(i)
+		f.active(-1)
+		more()
+	}
+	close(stop)
+	wg.Wait()
+	t.Logf("%d turns of %d clients, the longest wait %v", turns, clients, longest.Round(time.Millisecond))
+}

@@ -1,0 +1,97 @@
+package leaseserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// An Election says which of the servers of one store is active. The active server has all queues,
+// and the others forward to it. Package leader elects one; pglatch serve locks does it that way.
+// It is safe for concurrent use.
+//
+// No lease depends on an Election. If two servers are active at a time, or none, leases are
+// exclusive all the same, and only the order of waiters suffers.
+type Election interface {
+	// Active returns the base URL of the active server, as https://locks-1.example:8443. "" = it is
+	// not known. self reports that this server is active. changed is closed when the answer has
+	// changed.
+	Active() (url string, self bool, changed <-chan struct{})
+}
+
+// ElectionLock is the name of the lease that elects the active server, if a lease does. It is that of
+// a slot's queue, and so no client can have it.
+const ElectionLock = "pglatch::server::slot"
+
+// Peers describe how the servers of one store find and recognize each other.
+type Peers struct {
+	// Election names the active server. nil = this server is the only one of its store, or has its
+	// own queues beside those of the others.
+	Election Election
+
+	// Token is a secret that all servers of the store have, of at least 16 bytes. With Token or
+	// Certificate, a server answers only requests that a server forwarded which proves itself. ""
+	// = none.
+	Token string
+
+	// Certificate is the name of the servers' client certificates, cn:NAME or san:NAME, as in
+	// Token.Certificate. A server with such a certificate can forward requests of clients that
+	// identify themselves by a certificate; otherwise these clients need tokens. "" = none.
+	Certificate string
+
+	// TLS is the configuration for connections to the active server. nil = Go's defaults.
+	TLS *tls.Config
+}
+
+func (p *Peers) validate() error {
+	switch {
+	case p.Election == nil && (p.Token != "" || p.Certificate != "" || p.TLS != nil):
+		return errors.New("leaseserver: Peers.Election is nil: set it, or no other field of Peers")
+	case p.Token != "" && len(p.Token) < minToken:
+		return fmt.Errorf("leaseserver: Peers.Token has %d bytes: use %d random ones at least", len(p.Token), minToken)
+	case p.Certificate == "":
+		return nil
+	case strings.HasSuffix(p.Certificate, ":*"):
+		return fmt.Errorf("leaseserver: Peers.Certificate is %q: use a name that clients do not have", p.Certificate)
+	}
+	if err := checkCertificate(p.Certificate); err != nil {
+		return fmt.Errorf("leaseserver: Peers %w", err)
+	}
+	return nil
+}
+
+// baseURL reads the base URL of a server: a scheme and a host.
+func baseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Path != "" && u.Path != "/" {
+		return nil, fmt.Errorf("the active server's URL is %q: use a scheme and a host, such as https://locks-1.example:8443", text)
+	}
+	return u, nil
+}
+
+// protocols are those of a server that others forward to. They multiplex requests over one
+// connection by HTTP/2, also without TLS.
+func protocols(http1 bool) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(http1)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+// errMoved ends a wait that goes on at another server.
+var errMoved = errors.New("another server is active now")
+
+// whileBoth returns a context of ctx that ends with errMoved when until ends.
+func whileBoth(ctx, until context.Context) (context.Context, context.CancelFunc) {
+	both, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(until, func() { cancel(errMoved) })
+	return both, func() {
+		stop()
+		cancel(nil)
+	}
+}

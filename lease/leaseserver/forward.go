@@ -1,0 +1,255 @@
+package leaseserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/pglatch/pglatch/lease/internal/wire"
+)
+
+// anywhere answers a client's request at the active server, or by next if that cannot be reached. A
+// request that waits moves to another server when that becomes active.
+func (s *Server) anywhere(c echo.Context, next echo.HandlerFunc) error {
+	target, _ := s.forwarder.direction()
+	wait, waits := waitOf(c.Request().URL.RawQuery)
+	if target == "" && !waits {
+		return next(c)
+	}
+	t, err := s.newTransit(c, min(wait, s.MaxWait))
+	if err != nil {
+		return err
+	}
+	for forwards := true; ; forwards = waits {
+		target, until := s.forwarder.direction()
+		if target == "" || !forwards {
+			err := t.here(until, next)
+			if errors.Is(err, errMoved) && t.request.Context().Err() == nil {
+				continue
+			}
+			return err
+		}
+		a, err := t.there(target)
+		switch {
+		case err == nil:
+			s.metrics.forwarded.Inc()
+			return a.relay(c.Response())
+		case t.request.Context().Err() != nil:
+			return context.Cause(t.request.Context())
+		case errors.Is(err, errClosing): // the outcome is unknown
+			return err
+		}
+		s.metrics.unforwarded.Inc()
+		if until.Err() == nil { // or somebody has noticed
+			s.forwarder.fail(target)
+		}
+		if !errors.Is(err, errNotActive) && c.Request().Method == http.MethodPost {
+			return err // the outcome is unknown
+		}
+	}
+}
+
+// A transit is a client's request on its way to an answer.
+type transit struct {
+	*Server
+	c       echo.Context
+	request *http.Request // as the client sent it
+	body    []byte
+	start   time.Time
+	wait    time.Duration // 0 = it does not wait
+}
+
+func (s *Server) newTransit(c echo.Context, wait time.Duration) (*transit, error) {
+	r := c.Request()
+	t := &transit{Server: s, c: c, request: r, start: time.Now(), wait: wait}
+	if r.Method == http.MethodPost {
+		if r.ContentLength > s.MaxBody {
+			return nil, s.tooLarge()
+		}
+		var err error
+		if t.body, err = io.ReadAll(io.LimitReader(r.Body, s.MaxBody+1)); err != nil {
+			return nil, wire.Refuse(wire.TypeInvalid, "the body ended early")
+		}
+		if int64(len(t.body)) > s.MaxBody {
+			return nil, s.tooLarge()
+		}
+	}
+	if r.Method == http.MethodPost || r.ContentLength == 0 { // the timeout of reading the request would end it
+		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
+	}
+	return t, nil
+}
+
+// waitOf returns the time of a request that waits. A wrong one is refused by the server that
+// answers.
+func waitOf(rawQuery string) (time.Duration, bool) {
+	if rawQuery == "" {
+		return 0, false
+	}
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil || len(query["wait"]) != 1 {
+		return 0, false
+	}
+	wait, err := time.ParseDuration(query.Get("wait"))
+	return wait, err == nil && wait > 0
+}
+
+// left returns the query with the time that is left to wait.
+func (t *transit) left() string {
+	if t.wait == 0 {
+		return t.request.URL.RawQuery
+	}
+	query := t.request.URL.Query()
+	query.Set("wait", max(t.wait-time.Since(t.start), 0).String())
+	return query.Encode()
+}
+
+// here answers by this server.
+func (t *transit) here(until context.Context, next echo.HandlerFunc) error {
+	if t.wait == 0 {
+		until = context.Background()
+	}
+	ctx, cancel := whileBoth(t.request.Context(), until)
+	defer cancel()
+	defer t.c.SetRequest(t.request)
+	r := t.request.WithContext(ctx)
+	u := *t.request.URL
+	r.URL, u.RawQuery = &u, t.left()
+	if t.request.Method == http.MethodPost {
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(t.body)), int64(len(t.body))
+	}
+	t.c.SetRequest(r)
+	t.c.Set(waitedKey, time.Since(t.start))
+	return next(t.c)
+}
+
+// A forwardedAnswer is what the active server said.
+type forwardedAnswer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// there sends the request to the active server. After an error that matches errNotActive, nothing
+// was done. After another one the outcome is unknown: the active server can be stopped, and carry the
+// request out when it continues.
+func (t *transit) there(target string) (*forwardedAnswer, error) {
+	base, err := baseURL(target)
+	if err != nil {
+		return nil, errors.Join(errNotActive, err)
+	}
+	sent := false
+	traced := httptrace.WithClientTrace(t.request.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
+	bounded, stop := context.WithTimeout(traced, max(t.wait-time.Since(t.start), 0)+2*t.StoreTimeout+aliveWithin)
+	defer stop()
+	bounded, end := context.WithCancelCause(bounded)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer end(nil)
+	if t.wait > 0 {
+		watching.Go(func() {
+			select {
+			case <-t.queue.closing:
+				end(errClosing)
+			case <-bounded.Done():
+			}
+		})
+	}
+	u := *t.request.URL
+	u.Scheme, u.Host, u.RawQuery = base.Scheme, base.Host, t.left()
+	r := (&http.Request{Method: t.request.Method, URL: &u, Header: t.headers(), Host: base.Host}).WithContext(bounded)
+	if t.request.Method == http.MethodPost {
+		// The transport sends the body again only if the active server says that it has not looked at the request.
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(t.body)), nil }
+		r.Body, _ = r.GetBody()
+		r.ContentLength = int64(len(t.body))
+	}
+	response, err := t.forwarder.transport.RoundTrip(r)
+	switch {
+	case err != nil && errors.Is(context.Cause(bounded), errClosing):
+		return nil, errClosing
+	case err != nil && !sent:
+		return nil, fmt.Errorf("%w: %w", errNotActive, err)
+	case err != nil:
+		return nil, err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read
+	body, err := io.ReadAll(response.Body)
+	switch {
+	case err != nil:
+		return nil, err
+	case response.StatusCode == http.StatusMisdirectedRequest:
+		return nil, errNotActive
+	}
+	return &forwardedAnswer{response.StatusCode, response.Header, body}, nil
+}
+
+// headers returns those of the client's request, without those that are for one connection, and
+// with those of this server.
+func (t *transit) headers() http.Header {
+	h := t.request.Header.Clone()
+	for _, value := range h["Connection"] {
+		for name := range strings.SplitSeq(value, ",") {
+			h.Del(textproto.TrimString(name))
+		}
+	}
+	for _, name := range [...]string{
+		"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+		"Expect", "Content-Length", hopHeader, peerHeader, certificateHeader, waitedHeader,
+		"Idempotency-Key", "X-Idempotency-Key", // with these, net/http would repeat a request whose outcome is unknown
+	} {
+		h.Del(name)
+	}
+	t.forwarder.sign(h, clientAddress(t.request))
+	h.Set(waitedHeader, strconv.FormatInt(time.Since(t.start).Milliseconds(), 10))
+	if leaf := leafOf(t.request.TLS); leaf != nil {
+		h.Set(certificateHeader, base64.StdEncoding.EncodeToString(leaf.Raw))
+	}
+	return h
+}
+
+// relay answers the client.
+func (a *forwardedAnswer) relay(to *echo.Response) error {
+	for name, values := range a.header {
+		switch name {
+		case "Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade", "Trailer", "Date":
+			continue
+		}
+		to.Header()[name] = values
+	}
+	to.WriteHeader(a.status)
+	_, err := to.Write(a.body)
+	return err
+}
+
+// forwardedHere answers a request that another server has forwarded. A server that is not active,
+// or shuts down, sends it back.
+func (s *Server) forwardedHere(c echo.Context, next echo.HandlerFunc) error {
+	term, active := s.forwarder.lead()
+	if !active || s.draining.Load() {
+		return refuseHop("this server is not active")
+	}
+	ctx, cancel := whileBoth(c.Request().Context(), term)
+	defer cancel()
+	r := c.Request()
+	c.SetRequest(r.WithContext(ctx))
+	err := next(c)
+	c.SetRequest(r)
+	if errors.Is(err, errMoved) || errors.Is(err, errClosing) {
+		return refuseHop("this server is not active any more")
+	}
+	return err
+}

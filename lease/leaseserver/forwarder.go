@@ -1,0 +1,233 @@
+package leaseserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pause"
+)
+
+// A forwarder decides where the requests of this server are answered: at the active server, as long
+// as that answers each second, or else here.
+type forwarder struct {
+	peers     Peers
+	transport *http.Transport
+	metrics   *metrics
+	logger    *slog.Logger
+	failed    chan struct{} // of size one: a request could not be forwarded
+
+	mu     sync.Mutex
+	target string          // the base URL of the active server; "" = this server answers
+	until  context.Context // ends with the next change of target
+	move   context.CancelFunc
+	active bool            // this server is active
+	term   context.Context // ends when it is not active any more; nil = it never was
+	lose   context.CancelFunc
+}
+
+const (
+	aliveEvery   = time.Second
+	aliveWithin  = 2 * time.Second // the time for an answer
+	tryEvery     = 200 * time.Millisecond
+	manyAtOnce   = 1000 // requests on one connection that do not wait
+	activeRoute  = "/v1/active"
+	mostIdleTime = time.Minute
+)
+
+func newForwarder(c *Config, m *metrics) *forwarder {
+	if c.Peers.Election == nil {
+		return nil
+	}
+	f := &forwarder{
+		peers: c.Peers, metrics: m, logger: c.Logger, failed: make(chan struct{}, 1),
+		transport: &http.Transport{
+			Protocols: protocols(false), TLSClientConfig: c.Peers.TLS.Clone(), TLSHandshakeTimeout: aliveWithin,
+			DialContext: (&net.Dialer{Timeout: aliveWithin}).DialContext, IdleConnTimeout: mostIdleTime, DisableCompression: true,
+			HTTP2: &http.HTTP2Config{SendPingTimeout: aliveEvery, PingTimeout: aliveWithin},
+		},
+	}
+	f.until, f.move = context.WithCancel(context.Background())
+	return f
+}
+
+// Configure makes an HTTP server of the program's own, which serves the Handler, fit for Config.Peers:
+// it speaks HTTP/2, also without TLS, and ends a connection whose other side is silent. Without
+// Peers it changes nothing.
+func (s *Server) Configure(h *http.Server) {
+	if s.forwarder == nil {
+		return
+	}
+	h.Protocols = protocols(true)
+	h.HTTP2 = &http.HTTP2Config{SendPingTimeout: aliveEvery, PingTimeout: aliveWithin, MaxConcurrentStreams: s.MaxWaiters + manyAtOnce}
+}
+
+// run follows the Election until ctx ends.
+func (f *forwarder) run(ctx context.Context) {
+	defer f.transport.CloseIdleConnections()
+	defer f.point("")
+	unreached := "" // the server whose failure was logged
+	for ctx.Err() == nil {
+		url, self, changed := f.peers.Election.Active()
+		f.stand(self)
+		next := aliveEvery
+		if url == "" || self {
+			f.point("")
+		} else if err := f.probe(ctx, url, changed); errors.Is(err, errChanged) {
+			continue
+		} else if err != nil {
+			f.point("")
+			if next = tryEvery; url != unreached {
+				f.logger.LogAttrs(ctx, slog.LevelWarn, "server_unreachable", slog.String("active", url), slog.Any("error", err))
+			}
+			unreached = url
+		} else {
+			f.point(url)
+			unreached = ""
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		case <-f.failed:
+			_ = pause.For(ctx, pause.Jitter(tryEvery, 0.5))
+		}
+		timer.Stop()
+	}
+}
+
+// stand records whether this server is active.
+func (f *forwarder) stand(active bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case active && !f.active:
+		f.term, f.lose = context.WithCancel(context.Background())
+		f.logger.LogAttrs(context.Background(), slog.LevelInfo, "server_active")
+	case !active && f.active:
+		f.lose()
+		f.logger.LogAttrs(context.Background(), slog.LevelInfo, "server_not_active")
+	}
+	f.active = active
+	f.metrics.active.Set(one(active))
+}
+
+// point sets where requests are answered. If that changes, the requests that wait move there.
+func (f *forwarder) point(target string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if target == f.target {
+		return
+	}
+	f.logger.LogAttrs(context.Background(), slog.LevelInfo, "server_forwards", slog.String("to", cmp.Or(target, "nobody")))
+	f.target = target
+	f.metrics.forwards.Set(one(target != ""))
+	f.move()
+	f.until, f.move = context.WithCancel(context.Background())
+}
+
+// direction returns where requests are answered, "" = here, and a context that ends when that
+// changes.
+func (f *forwarder) direction() (target string, until context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.target, f.until
+}
+
+// fail records that a request could not be forwarded. Until a probe succeeds, this server answers.
+func (f *forwarder) fail(target string) {
+	if now, _ := f.direction(); now == target {
+		f.point("")
+	}
+	select {
+	case f.failed <- struct{}{}:
+	default:
+	}
+}
+
+// isActive reports whether this server is active, without asking the Election.
+func (f *forwarder) isActive() bool {
+	if f == nil {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.active
+}
+
+// lead returns a context that ends when this server is not active any more; false if it is not.
+func (f *forwarder) lead() (term context.Context, ok bool) {
+	_, self, _ := f.peers.Election.Active()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.term, self && f.active
+}
+
+// probe asks a server whether it is active, and takes requests from this one.
+func (f *forwarder) probe(ctx context.Context, target string, changed <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer end(nil)
+	watching.Go(func() {
+		select {
+		case <-changed:
+			end(errChanged)
+		case <-ctx.Done():
+		}
+	})
+	base, err := baseURL(target)
+	if err != nil {
+		return err
+	}
+	if now, _ := f.direction(); now != target {
+		if err := f.recognize(ctx, target, base); err != nil {
+			return err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(activeRoute).String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	f.sign(r.Header, "")
+	answer, err := f.transport.RoundTrip(r)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read
+	_, _ = io.Copy(io.Discard, answer.Body)
+	switch answer.StatusCode {
+	case http.StatusNoContent:
+		return nil
+	case http.StatusMisdirectedRequest:
+		return errNotActive
+	}
+	return fmt.Errorf("it answered %d", answer.StatusCode)
+}
+
+// errChanged ends a probe when the Election's answer has changed.
+var errChanged = errors.New("the active server has changed")
+
+func one(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// errNotActive is the error of a request that a server refused because it is not active, or does
+// not recognize this one. Nothing was done.
+var errNotActive = errors.New("it is away, not active, or does not know this server's token or certificate")
