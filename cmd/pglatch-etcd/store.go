@@ -13,7 +13,6 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/program"
-	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/lease/etcd"
 )
 
@@ -35,8 +34,7 @@ func open(ctx context.Context, app *program.App, text string) (*lockserver.OpenS
 		return nil, program.Unavailable(ctx, err)
 	}
 	return &lockserver.OpenStore{
-		Store: store, Name: "etcd:" + strings.Join(config.Client.Endpoints, ","), Close: store.Close,
-		Backends: func() ([]leader.Backend, error) { return lockserver.ByLease(store) },
+		Store: store, Name: "etcd:" + strings.Join(config.Client.Endpoints, ","), Close: store.Close, Shared: true,
 	}, nil
 }
 

@@ -122,8 +122,9 @@
 //
 // # Several servers
 //
-// With Config.Peers, one of the servers of a store is active, as their Election says. It has all
-// queues, and the others forward to it what they are asked, over one HTTP/2 connection:
+// With Config.Peers, one of the servers of a store is active, as their Election says: that of
+// leader/activeserver, or one of your own. The active server has all queues, and the others forward
+// to it what they are asked, over one HTTP/2 connection:
 //
 //	client ── request ──▶ server ── the same, by the active server's URL ──▶ active server ── store
 //	client ── request ──▶ server ── the active one cannot be reached ───────────────────────▶ store

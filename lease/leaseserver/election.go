@@ -11,8 +11,8 @@ import (
 )
 
 // An Election says which of the servers of one store is active. The active server has all queues,
-// and the others forward to it. Package leader elects one; pglatch serve locks does it that way.
-// It is safe for concurrent use.
+// and the others forward to it. Package leader/activeserver has one for programs in Go, which
+// pglatch serve locks uses too. An Election is safe for concurrent use.
 //
 // No lease depends on an Election. If two servers are active at a time, or none, leases are
 // exclusive all the same, and only the order of waiters suffers.

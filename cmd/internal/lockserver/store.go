@@ -13,13 +13,11 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/leader/leased"
+	"github.com/pglatch/pglatch/leader/activeserver"
 	leaderpostgres "github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/lease/sqlite"
-	"github.com/pglatch/pglatch/namespace"
 )
 
 // StoreFlags are the flags that select the store of the leases.
@@ -66,9 +64,11 @@ type OpenStore struct {
 	Name  string // for people
 	Close func() error
 
-	// Backends elect the active server of the store. The first that works is used. nil = only one
-	// server can use the store.
-	Backends func() ([]leader.Backend, error)
+	// Shared means that several servers can use the store.
+	Shared bool
+
+	// Session returns the Session of activeserver.Config. nil = none.
+	Session func() (leader.Backend, error)
 }
 
 // Open opens the store; file is the SQLite file if --store is not given.
@@ -167,27 +167,13 @@ func (s *StoreFlags) openPostgres(ctx context.Context, app *program.App) (*OpenS
 			pool.Close()
 			return nil
 		},
-		Backends: func() ([]leader.Backend, error) {
-			session, err := leaderpostgres.New(leaderpostgres.Config{ConnConfig: cc, Key: electionKey, NoTerms: true, Answer: introspect.Config{Off: true}, Logger: app.Logger()})
-			if err != nil {
-				return nil, err
-			}
-			byLease, err := ByLease(store)
-			return append([]leader.Backend{session}, byLease...), err
+		Shared: true,
+		Session: func() (leader.Backend, error) {
+			return leaderpostgres.New(leaderpostgres.Config{
+				ConnConfig: cc, Key: activeserver.SessionKey, NoTerms: true, Answer: introspect.Config{Off: true}, Logger: app.Logger(),
+			})
 		},
 	}, nil
-}
-
-// electionKey is the session lock of the active server: the pair (32767, 1).
-var electionKey = namespace.Must(namespace.MaxNumber, "pglatch").ID(1)
-
-// ByLease returns a backend that elects the active server by a lease in the store.
-func ByLease(store lease.Store) ([]leader.Backend, error) {
-	backend, err := leased.New(store, leased.Config{Name: leaseserver.ElectionLock})
-	if err != nil {
-		return nil, err
-	}
-	return []leader.Backend{backend}, nil
 }
 
 // StateFile is the default SQLite file of a server: locks.db in the directory that systemd created

@@ -1,17 +1,18 @@
 package servecmd
 
 import (
-	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
-	"net/url"
 
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/internal/loopback"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/activeserver"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
@@ -19,9 +20,6 @@ import (
 type peers struct {
 	advertise, tokenFile, certificate, authority, name string
 }
-
-// longestAdvertised is what PostgreSQL keeps of a session's application_name, without the fragment.
-const longestAdvertised = 58
 
 func (p *peers) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.advertise, "advertise", "", "`URL` at which the other servers of the store reach this one (default: the loopback address of --listen, without TLS)")
@@ -33,19 +31,17 @@ func (p *peers) addFlags(f *pflag.FlagSet) {
 
 // election returns this server's part in the election of the active server, and sets config.Peers;
 // nil = it is the only server of its store, or has no address for the others.
-func (s *locksCommand) election(app *program.App, opened *lockserver.OpenStore, at net.Addr, config *leaseserver.Config) (*election, error) {
+func (s *locksCommand) election(app *program.App, opened *lockserver.OpenStore, at net.Addr, config *leaseserver.Config) (*activeserver.Election, error) {
 	p := s.peers
 	given := p.advertise != "" || p.tokenFile != "" || p.certificate != "" || p.authority != "" || p.name != ""
-	if opened.Backends == nil {
+	if !opened.Shared {
 		if given {
 			return nil, program.UsageError("--advertise and --peer-… are for stores of several servers: PostgreSQL and etcd")
 		}
 		return nil, nil //nolint:nilnil // no election, no error
 	}
-	advertise, err := p.url(at, config.TLS != nil)
+	advertise := p.url(at, config.TLS != nil)
 	switch {
-	case err != nil:
-		return nil, err
 	case advertise == "" && given:
 		return nil, program.UsageError("--peer-…: say by --advertise where the other servers reach this one")
 	case advertise == "":
@@ -66,27 +62,32 @@ func (s *locksCommand) election(app *program.App, opened *lockserver.OpenStore, 
 		return nil, err
 	}
 	config.Peers.Certificate = p.certificate
-	e := &election{app: app, opened: opened, url: advertise, identity: advertise + "#" + rand.Text()[:4], changed: make(chan struct{})}
+	var session leader.Backend
+	if opened.Session != nil {
+		if session, err = opened.Session(); err != nil {
+			return nil, err
+		}
+	}
+	e, err := activeserver.New(activeserver.Config{URL: advertise, Store: opened.Store, Session: session, Logger: app.Logger()})
+	if wrong, ok := errors.AsType[*leader.ConfigError](err); ok {
+		return nil, program.UsageError("--advertise is %v: %s", wrong.Value, wrong.Remedy)
+	} else if err != nil {
+		return nil, err
+	}
 	config.Peers.Election = e
 	app.Logger().Info("others reach this server", slog.String("advertise", advertise))
 	return e, nil
 }
 
-func (p *peers) url(at net.Addr, secure bool) (string, error) {
-	if p.advertise == "" {
-		if at.Network() == "unix" || !loopback.Listens(at) || secure {
-			return "", nil
-		}
-		return "http://" + at.String(), nil
-	}
-	u, err := url.Parse(p.advertise)
+// url returns where other servers reach this one; "" = nowhere.
+func (p *peers) url(at net.Addr, secure bool) string {
 	switch {
-	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.User != nil, u.RawQuery != "", u.Fragment != "", u.Path != "" && u.Path != "/":
-		return "", program.UsageError("--advertise is %q: use a scheme and a host, such as https://locks-1.example:8443", p.advertise)
-	case len(p.advertise) > longestAdvertised:
-		return "", program.UsageError("--advertise has %d bytes: use %d at most", len(p.advertise), longestAdvertised)
+	case p.advertise != "":
+		return p.advertise
+	case at.Network() == "unix" || !loopback.Listens(at) || secure:
+		return ""
 	}
-	return p.advertise, nil
+	return "http://" + at.String()
 }
 
 // peerTLS returns the TLS configuration for connections to the active server: with --peer-cert,

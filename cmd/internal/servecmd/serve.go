@@ -187,11 +187,12 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	if err := s.checkExposure(listener.Addr(), config); err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	stop, err := election.start(ctx)
-	if err != nil {
-		return errors.Join(program.Unavailable(ctx, err), listener.Close())
+	if election != nil {
+		if err := election.Start(ctx); err != nil {
+			return errors.Join(program.Unavailable(ctx, err), listener.Close())
+		}
+		defer election.Stop()
 	}
-	defer stop()
 	app.Logger().Info("serving", slog.String("address", addressOf(listener)), slog.String("store", opened.Name))
 	if s.noAuth {
 		app.Logger().Warn("EVERYBODY WHO CAN REACH THIS ADDRESS CAN TAKE AND RELEASE EVERY LOCK")

@@ -167,7 +167,7 @@ func (s *demo) steady(ctx context.Context) {
 		return
 	}
 	s.everybody(time.Time{})
-	s.Claim(true, "each of the %d clients was inside: both servers grant, and waiters of both have their turn", all)
+	s.Claim(true, "each of the %d clients was inside: one server is active, the other forwards to it, and waiters of both have their turn", all)
 	s.claimSafe()
 }
 

@@ -5,8 +5,8 @@
 //	go run . -once -break               # the control: clients ignore that their leases end, and a claim fails
 //
 // Three etcd members and two lock servers start, each as a process of its own on a loopback
-// address. 40 clients acquire leases through both servers, stay inside for a moment, and
-// release: 24 share four locks, 12 have one each, and four more stay in theirs, by renewing.
+// address. The servers elect the active one, and the other forwards to it. 40 clients acquire
+// leases through both servers, stay inside for a moment, and release: 24 share four locks, 12 have one each, and four more stay in theirs, by renewing.
 // All of them report to one witness when they enter and leave, with the token of their lease.
 // The witness knows nothing of leases: it detects two clients inside one lock, and tokens that
 // do not rise.
@@ -25,6 +25,7 @@ import (
 
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
+	"github.com/pglatch/pglatch/leader/activeserver"
 	"github.com/pglatch/pglatch/lease/etcd"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
@@ -49,7 +50,11 @@ func serveLocks(ctx context.Context, n *demokit.Node) error {
 		return err
 	}
 	defer store.Close() //nolint:errcheck // the process ends
-	server, err := leaseserver.New(leaseserver.Config{Store: store, Logger: n.Log})
+	election, err := activeserver.New(activeserver.Config{URL: "http://" + os.Getenv(listenVariable), Store: store, Logger: n.Log})
+	if err != nil {
+		return err
+	}
+	server, err := leaseserver.New(leaseserver.Config{Store: store, Peers: leaseserver.Peers{Election: election}, Logger: n.Log})
 	if err != nil {
 		return err
 	}
@@ -57,5 +62,9 @@ func serveLocks(ctx context.Context, n *demokit.Node) error {
 	if err != nil {
 		return err
 	}
+	if err := election.Start(ctx); err != nil {
+		return err
+	}
+	defer election.Stop()
 	return server.Serve(ctx, listener)
 }
