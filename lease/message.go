@@ -3,8 +3,9 @@ package lease
 import "context"
 
 // A Messenger is a Store that also carries short messages between the processes that share it. With
-// it, lock servers (lease/leaseserver) notify each other of names that a server other than the
-// active one has changed. A message may get lost; no guarantee of a Store depends on one.
+// it, lock servers (lease/leaseserver) that have queues of their own notify each other of names that
+// they have changed, and of names that their requests wait for. A message may get lost; no guarantee
+// of a Store depends on one.
 type Messenger interface {
 	// Listen calls receive with each message that anybody sends, including this Store. All
 	// listeners receive messages in the same order, beginning with those sent after Listen called

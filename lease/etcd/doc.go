@@ -95,8 +95,8 @@
 // # Several lock servers
 //
 // A Store is a lease.Messenger. Of several lock servers of one cluster, one is active and has all
-// queues. A server that cannot reach it answers by itself, and tells the others which names it
-// changed; lease/leaseserver describes it. Send is a put of one key, and listeners watch it: all
+// queues. A server that cannot reach it, or takes no part in the election, answers by itself. It
+// tells the others which names it changed or waits for; lease/leaseserver describes it. Send is a put of one key, and listeners watch it: all
 // receive all puts in the order of their revisions.
 //
 //   - If a member dies or a connection ends, no message is lost: the watch continues at another

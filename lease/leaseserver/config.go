@@ -54,7 +54,9 @@ type Config struct {
 	// that the file's permissions let connect, whatever host the client names.
 	AllowInsecure bool
 
-	// Peers are the other servers of the store. Zero = there are none.
+	// Peers are the other servers of the store, and the election of the active one. Zero = there are
+	// none, or each server has queues of its own. Then waiters of different servers have no order.
+	// They poll, and take turns: see the package's documentation on several servers.
 	Peers Peers
 
 	// MaxBody is the maximum size of a body in bytes. 0 = 64 KiB.
@@ -81,8 +83,8 @@ type Config struct {
 	TTLPolicies []TTLPolicy
 
 	// PollInterval is how often the first waiter for a lock checks whether the lock became free by
-	// other means than this server. 0 = one second; negative = never, for a store that has no other
-	// writers.
+	// other means than this server. It varies by a half. 0 = one second; negative = never, for a store
+	// that has no other writers.
 	PollInterval time.Duration
 
 	// SweepInterval is how often the monitor sweeps the store, and Retention how long the store

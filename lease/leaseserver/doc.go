@@ -156,8 +156,15 @@
 // Peers.Certificate. With Peers.Token or Peers.Certificate, a server takes no forwarded requests
 // from others.
 //
-// Without Peers, servers of one store have queues of their own. Each checks the store every
-// PollInterval.
+// Without Config.Peers, each server has queues of its own, and there is no order between the waiters
+// of different servers. The first waiter of each queue checks the store every PollInterval. A release
+// hands the lock to a waiter of the same server, so two servers would starve each other's waiters.
+// Therefore a server whose waiter finds a lock held elsewhere tells the others that it wants the
+// lock, if the store is a lease.Messenger. At its next release, the server that has the lock lets
+// the others have it, and its own waiters stand back for 200 ms. So busy servers take turns of about
+// a PollInterval, and no waiter starves. A server that cannot hear the others, such as behind a
+// pooler in transaction mode, lets them have the lock every ten PollIntervals, for 1.6 PollIntervals.
+// On a store that is no lease.Messenger, only one server may have waiters for a lock: use Peers.
 //
 // # Watching
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/lease"
@@ -11,15 +12,20 @@ import (
 )
 
 // release ends a lease. If the store can hand a lock over, the first waiter gets it by the same
-// operation of the store; else the first waiter asks.
+// operation of the store; else the first waiter asks. If another server wants the lock, the waiters
+// of this one stand back for a moment: otherwise they would pass it to each other for ever.
 func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	defer q.slotReleased(c.Name) // if it is a slot's; a waiter that is woken checks
-	w := q.heir(c.Name)
+	var w *waiter
+	back := q.standsBack(c.Name)
+	if back == 0 {
+		w = q.heir(c.Name)
+	}
 	q.unconfirm(c.Name)
 	if w == nil {
 		err := q.meter.release(ctx, c)
 		if err == nil || wire.KindOf(err).Sentinel == nil { // or it may have been done
-			q.wake(c.Name)
+			q.wakeIn(back, c.Name)
 		}
 		return err
 	}
@@ -72,6 +78,54 @@ func (q *queue) listen(w *waiter, o outcome) *outcome {
 		o.lease, o.err = q.take(w.ctx, w.request, o.lease)
 	}
 	return &o
+}
+
+const (
+	// standBackTime is how long waiters stand back for those of another server, which a message wakes.
+	standBackTime = 200 * time.Millisecond
+	// deafTurns is for how many poll intervals the waiters of a server that hears no messages pass a
+	// lock to each other. Then they stand back until waiters elsewhere have polled.
+	deafTurns = 10
+)
+
+// standsBack returns for how long the waiters for a lock must leave it to those of other servers; 0 =
+// they need not.
+func (q *queue) standsBack(name string) time.Duration {
+	if q.meter.feed.isWanted(name) {
+		return standBackTime
+	}
+	if q.poll <= 0 || !q.meter.feed.isDeaf() {
+		return 0
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lq := q.locks[name]
+	switch now := boottime.Present(); {
+	case lq == nil:
+		return 0
+	case lq.began == (boottime.Moment{}):
+		lq.began = now
+	case now.Sub(lq.began) > deafTurns*q.poll:
+		lq.began = boottime.Moment{}
+		return q.poll + q.poll*6/10 // a poll comes after one and a half at the latest
+	}
+	return 0
+}
+
+// wakeIn wakes the first waiter for a lock after a time in which this server's waiters leave it to
+// others.
+func (q *queue) wakeIn(back time.Duration, name string) {
+	if back == 0 {
+		q.wake(name)
+		return
+	}
+	q.meter.feed.letGo(name)
+	q.mu.Lock()
+	if lq := q.locks[name]; lq != nil {
+		lq.back = boottime.Present().Add(back)
+	}
+	q.mu.Unlock()
+	time.AfterFunc(back, func() { q.wake(name) })
 }
 
 // wake makes the first waiter for a lock ask, because the lock may be free.

@@ -72,7 +72,7 @@ func (q *queue) noteHeld(lq *lockQueue, w *waiter, asked boottime.Moment, r leas
 	if r.ID == "" && r.Holder == lq.holder || r.ID != "" && r.ID == lq.id { // the queue already knows more about it
 		return false
 	}
-	lq.holder, lq.key, lq.id = r.Holder, "", r.ID
+	lq.holder, lq.key, lq.id, lq.ours = r.Holder, "", r.ID, false
 	return r.Holder != "" && lq.findCopies(w)
 }
 

@@ -12,16 +12,16 @@ import (
 
 // Monitor sweeps the store until ctx ends, and maintains locks_held and lock_expired_total. If a
 // sweep leaves more to do, the next one follows at once. Monitor logs these with their latency: as
-// Info if they changed something, else as Debug. If there are other servers, it follows
-// the Election, and hears which locks they changed. Serve runs it; call it only in a program that
-// serves the Handler itself.
+// Info if they changed something, else as Debug. It follows the Election, if there is one. If the
+// store is a lease.Messenger, it receives what other servers changed or wait for. Serve runs it; call
+// it only in a program that serves the Handler itself.
 func (s *Server) Monitor(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if s.forwarder != nil {
 		wg.Go(func() { s.forwarder.run(ctx) })
-		wg.Go(func() { s.meter.feed.run(ctx) })
 	}
+	wg.Go(func() { s.meter.feed.run(ctx) })
 	ticker := time.NewTicker(s.SweepInterval)
 	defer ticker.Stop()
 	for {

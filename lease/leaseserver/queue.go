@@ -40,6 +40,10 @@ type lockQueue struct {
 	holder    string          // "" = not known
 	key       string          // the idempotency key of the holder; "" = not known
 	id        string          // the lease that is current; "" = not known
+	ours      bool            // this server granted it
+	wanted    boottime.Moment // when other servers were told that a request waits; zero = they were not
+	back      boottime.Moment // until then the waiters leave the lock to those of other servers
+	began     boottime.Moment // when the waiters began to pass the lock to each other, on a server that hears no others; zero = they have not
 	confirmed boottime.Moment // time of the last query that confirmed that the lock is kept; zero = asked since, or it may be free
 
 	copies map[identity][]*waiter // waiters that have an idempotency key, guarded by queue.mu
@@ -152,6 +156,7 @@ func (q *queue) stand(lq *lockQueue, w *waiter) outcome {
 		if !errors.Is(o.err, lease.ErrHeld) && !errors.Is(o.err, lease.ErrBusy) {
 			return *o
 		}
+		q.want(lq, w)
 		q.mu.Lock()
 		w.own = false
 		q.mu.Unlock()
@@ -194,7 +199,7 @@ const shortest = time.Millisecond
 func (q *queue) await(lq *lockQueue, w *waiter) (*outcome, error) {
 	for {
 		q.mu.Lock()
-		remaining := lq.due.Until()
+		remaining := max(lq.due.Until(), lq.back.Until())
 		w.own = !w.handed && (remaining <= 0 || w.got != nil)
 		handed, own, got := w.handed, w.own, w.got
 		if own && got == nil {
@@ -228,6 +233,8 @@ func (q *queue) await(lq *lockQueue, w *waiter) (*outcome, error) {
 		case <-timer.C:
 			if sleep < remaining && q.keptFor(w, lq) == 0 {
 				q.expect(lq, boottime.Moment{})
+			} else {
+				q.want(lq, w)
 			}
 		case <-w.ctx.Done():
 			err = q.giveUp(lq, w)
@@ -238,6 +245,24 @@ func (q *queue) await(lq *lockQueue, w *waiter) (*outcome, error) {
 		if err != nil {
 			return nil, err
 		}
+	}
+}
+
+// want tells other servers that a request waits, if clients of another server have the lock. It does so
+// at most twice in a poll interval, and not for a request that has just come.
+func (q *queue) want(lq *lockQueue, w *waiter) {
+	if q.poll <= 0 {
+		return
+	}
+	q.mu.Lock()
+	now := boottime.Present()
+	wants := !lq.ours && now.Sub(w.joined) >= q.poll/2 && (lq.wanted == (boottime.Moment{}) || now.Sub(lq.wanted) >= q.poll/2)
+	if wants {
+		lq.wanted = now
+	}
+	q.mu.Unlock()
+	if wants {
+		q.meter.feed.want(w.request.Name)
 	}
 }
 
@@ -329,7 +354,7 @@ func (q *queue) granted(r lease.AcquireRequest, o outcome) {
 
 func (lq *lockQueue) grant(r lease.AcquireRequest, o outcome) {
 	lq.due, lq.confirmed = boottime.Present().Add(o.lease.Remaining+r.LockDelay), o.asked
-	lq.holder, lq.key, lq.id = r.Holder, r.IdempotencyKey, o.lease.ID
+	lq.holder, lq.key, lq.id, lq.ours = r.Holder, r.IdempotencyKey, o.lease.ID, true
 	lq.giveCopies(r, o)
 }
 

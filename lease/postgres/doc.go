@@ -198,9 +198,9 @@
 // # Changes that one lock server tells the others
 //
 // A Store is a lease.Messenger. Of several lock servers of one database, one is active and has all
-// queues. A server that cannot reach it answers by itself. It then tells the others over NOTIFY, on
-// the channel pglatch_lease, which names it changed, so that waiters ask again. lease/leaseserver
-// describes it. A program that releases through a Store of its own sends no message. Then waiters
+// queues. A server that cannot reach it, or takes no part in the election, answers by itself. It then
+// tells the others over NOTIFY, on the channel pglatch_lease, which names it changed or waits for.
+// lease/leaseserver describes it. A program that releases through a Store of its own sends no message. Then waiters
 // find the free lock by their poll each second.
 //
 // Messages are not stored, and no guarantee depends on them.

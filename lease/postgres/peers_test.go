@@ -112,6 +112,14 @@ func TestAnybodysMessagesDoNoHarm(t *testing.T) {
 	wg.Wait()
 }
 
+// Without an election, a queue that never ends starves no waiter of another server.
+func TestServersWithoutAnElectionTakeTurns(t *testing.T) {
+	t.Parallel()
+	dsn, poll := pgtest.DSN(t), 200*time.Millisecond
+	busy, other := servetest.NewSingle(t, newStore(t, dsn), poll), servetest.NewSingle(t, newStore(t, dsn), poll)
+	servetest.Turns(t, busy, other, servetest.Bound)
+}
+
 func TestLocksAreSharedInPostgres(t *testing.T) {
 	t.Parallel()
 	sharetest.Run(t, sharetest.Harness{TTL: 500 * time.Millisecond, New: func(t *testing.T) lease.Store {

@@ -52,6 +52,13 @@ func TestWithoutMessagesAWaiterAtAnotherServerLearnsNothingOfARelease(t *testing
 	servetest.RequireNoOrder(t, open(t, nil, address), open(t, nil, address))
 }
 
+// Without an election, a queue that never ends starves no waiter of another server.
+func TestServersWithoutAnElectionTakeTurns(t *testing.T) {
+	t.Parallel()
+	address, poll := serve(t, etcdtest.Member{NoFsync: true}), 200*time.Millisecond
+	servetest.Turns(t, servetest.NewSingle(t, open(t, nil, address), poll), servetest.NewSingle(t, open(t, nil, address), poll), patience)
+}
+
 // listen returns when m is listened to, and what was heard and how it ended.
 func listen(t *testing.T, m lease.Messenger) (heard <-chan string, ended <-chan error) {
 	t.Helper()

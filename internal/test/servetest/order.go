@@ -1,9 +1,11 @@
 package servetest
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,6 +64,42 @@ func RequireNoOrder(t *testing.T, one, other lease.Store) {
 	<-asked
 	require.NoError(t, first.Client.Release(t.Context(), held.Claim))
 	assert.GreaterOrEqual(t, <-waited, wait)
+}
+
+// Turns returns how long a waiter at one server waited for a lock while the queue at another server never
+// ended, in several turns, each at most a patience.
+func Turns(t *testing.T, busy, other Peer, patience time.Duration) (longest time.Duration) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var grants atomic.Int64
+	defer wg.Wait()
+	defer stop()
+	for i := range 3 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				l, err := busy.Client.AcquireWait(ctx, Ask("job", "busy-"+strconv.Itoa(i)), time.Minute)
+				if err != nil {
+					continue
+				}
+				grants.Add(1)
+				for ctx.Err() == nil && Waiters(t, busy.Server) < 2 {
+					<-time.After(time.Millisecond)
+				}
+				_ = busy.Client.Release(context.WithoutCancel(ctx), l.Claim)
+			}
+		})
+	}
+	for range 3 {
+		before := grants.Load()
+		require.Eventually(t, func() bool { return grants.Load() > before+10 }, patience, time.Millisecond, "the busy one has no turn")
+		began := time.Now()
+		l, err := other.Client.AcquireWait(ctx, Ask("job", "other"), patience)
+		require.NoError(t, err)
+		longest = max(longest, time.Since(began))
+		require.NoError(t, other.Client.Release(ctx, l.Claim))
+	}
+	return longest
 }
 
 // HandOvers passes one lock back and forth between two servers, b.N times. Each time is from a

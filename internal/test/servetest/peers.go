@@ -63,16 +63,29 @@ func NewPeerOf(tb testing.TB, c leaseserver.Config) Peer {
 	c.Peers.Election = e
 	server, h := Serve(tb, c)
 	e.own = h.URL
+	var client *leasehttp.Client
+	if c.TLS == nil {
+		client = Client(tb, h, leasehttp.ClientConfig{})
+	}
+	return Peer{server, h, client, e, monitor(tb, server)}
+}
+
+// NewSingle starts a server without an election, beside others of its store. Its peer has none.
+func NewSingle(tb testing.TB, store lease.Store, poll time.Duration) Peer {
+	tb.Helper()
+	server, h := Serve(tb, leaseserver.Config{Store: store, PollInterval: poll})
+	return Peer{server, h, Client(tb, h, leasehttp.ClientConfig{}), nil, monitor(tb, server)}
+}
+
+// monitor runs the Monitor of a server until the test ends, or stop is called.
+func monitor(tb testing.TB, server *leaseserver.Server) (stop context.CancelFunc) {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { server.Monitor(ctx) })
 	tb.Cleanup(wg.Wait)
 	tb.Cleanup(cancel)
-	var client *leasehttp.Client
-	if c.TLS == nil {
-		client = Client(tb, h, leasehttp.ClientConfig{})
-	}
-	return Peer{server, h, client, e, cancel}
+	return cancel
 }
 
 // NewPeers starts a peer on each of the stores. The first one is active, and the others forward.
