@@ -108,6 +108,30 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+const (
+	// shareOperations is how many operations of the store a share costs at most, and sharePatience
+	// how long a request for one stays at the gate if it does not wait.
+	shareOperations = 5
+	sharePatience   = time.Second
+)
+
+// answerTime is the longest time until a request is answered that waits for this long. A share takes
+// longest.
+func (c *Config) answerTime(wait time.Duration) time.Duration {
+	return wait + sharePatience + shareOperations*c.StoreTimeout
+}
+
+// forwardTime is how long the active server has for the answer.
+func (c *Config) forwardTime(wait time.Duration) time.Duration {
+	return c.answerTime(wait) + aliveWithin
+}
+
+// writeTimeout bounds a request from its first byte to its answer. One that waits, and could not be
+// forwarded, is answered here when its time is over.
+func (c *Config) writeTimeout() time.Duration {
+	return c.ReadTimeout + c.forwardTime(c.MaxWait) + c.answerTime(0)
+}
+
 func (c *Config) validate() error {
 	if c.Store == nil {
 		return fmt.Errorf("leaseserver: Store is nil: give a lease.Store")

@@ -153,7 +153,7 @@ func (t *transit) there(target string) (*forwardedAnswer, error) {
 	}
 	sent := false
 	traced := httptrace.WithClientTrace(t.request.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
-	bounded, stop := context.WithTimeout(traced, max(t.wait-time.Since(t.start), 0)+2*t.StoreTimeout+aliveWithin)
+	bounded, stop := context.WithTimeout(traced, t.forwardTime(max(t.wait-time.Since(t.start), 0)))
 	defer stop()
 	bounded, end := context.WithCancelCause(bounded)
 	var watching sync.WaitGroup

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -575,4 +576,43 @@ func TestManyWaitsAreFewConnectionsBetweenServers(t *testing.T) {
 	wg.Wait()
 	servetest.AwaitWaiters(t, active.Server, 0) // they hung up
 	require.NoError(t, active.Client.Release(t.Context(), held.Claim))
+}
+
+// A slowStore takes a time for each operation.
+type slowStore struct {
+	*leasetest.Store
+	takes time.Duration
+}
+
+func (s slowStore) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	<-time.After(s.takes)
+	return s.Store.Acquire(ctx, r)
+}
+
+func (s slowStore) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
+	<-time.After(s.takes)
+	return s.Store.Renew(ctx, r)
+}
+
+func (s slowStore) Release(ctx context.Context, c lease.Claim) error {
+	<-time.After(s.takes)
+	return s.Store.Release(ctx, c)
+}
+
+func (s slowStore) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+	<-time.After(s.takes)
+	return s.Store.List(ctx, r)
+}
+
+// A share costs up to five operations of the store, each of which can take StoreTimeout.
+func TestAShareOfASlowStoreIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	const timeout = time.Second
+	active := servetest.NewPeerOf(t, leaseserver.Config{Store: slowStore{store, timeout - timeout/10}, StoreTimeout: timeout})
+	other := servetest.NewPeerOf(t, leaseserver.Config{Store: store, StoreTimeout: timeout})
+	servetest.Elect(t, []servetest.Peer{active, other}, 0)
+	a := send(t, other.HTTP, http.MethodPost, "/v1/locks/job/acquire", `{"owner_id":"a","ttl_ms":60000,"slots":1,"idempotency_key":"k"}`)
+	assert.Equal(t, http.StatusOK, a.status, a.body)
+	assert.Zero(t, forwarded(t, other, "failed"))
 }

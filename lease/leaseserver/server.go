@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/labstack/echo/v4"
 	echomw "github.com/labstack/echo/v4/middleware"
@@ -74,7 +73,7 @@ func New(c Config) (*Server, error) {
 		TLSConfig:         c.TLS,
 		ReadHeaderTimeout: c.ReadTimeout,
 		ReadTimeout:       c.ReadTimeout,
-		WriteTimeout:      c.ReadTimeout + c.MaxWait + 2*c.StoreTimeout + 10*time.Second,
+		WriteTimeout:      c.writeTimeout(),
 		IdleTimeout:       c.IdleTimeout,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          log.New(&httpLog{c.Logger}, "", 0),
@@ -84,8 +83,9 @@ func New(c Config) (*Server, error) {
 }
 
 // Handler returns the handler of all routes, for programs that have their own http.Server. Such
-// programs must also run Monitor, and call Configure for their server. The handler lifts that server's ReadTimeout for requests that
-// wait; its WriteTimeout must be longer than MaxWait.
+// programs must also run Monitor, and call Configure for their server. The handler lifts that
+// server's ReadTimeout for requests that wait. A WriteTimeout must be longer than MaxWait, ten
+// StoreTimeouts and five seconds together.
 func (s *Server) Handler() http.Handler { return s.echo }
 
 // ListenAndServe is Serve on a TCP address such as "127.0.0.1:8080".
