@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -22,8 +24,8 @@ type peers struct {
 }
 
 func (p *peers) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&p.advertise, "advertise", "", "`URL` at which the other servers of the store reach this one (default: the loopback address of --listen, without TLS)")
-	f.StringVar(&p.tokenFile, "peer-token-file", "", "`file` of the token that the servers of the store know each other by, its first line")
+	f.StringVar(&p.advertise, "advertise", "", "`URL` at which the other servers of the store reach this one; an IPv6 address needs no brackets, but a port (default: the loopback address of --listen, without TLS)")
+	f.StringVar(&p.tokenFile, "peer-token-file", "", "`file` of the token that the servers of the store know each other by, its first line; needed at addresses of others without TLS")
 	f.StringVar(&p.certificate, "peer-cert", "", "`name` in the certificates of the servers of the store, cn:NAME or san:NAME: they know each other by it")
 	f.StringVar(&p.authority, "peer-ca", "", "`file` of the certificates in PEM that vouch for the servers of the store (default: those of the system)")
 	f.StringVar(&p.name, "peer-tls-name", "", "`name` in the active server's certificate (default: the host of its URL)")
@@ -83,11 +85,26 @@ func (s *locksCommand) election(app *program.App, opened *lockserver.OpenStore, 
 func (p *peers) url(at net.Addr, secure bool) string {
 	switch {
 	case p.advertise != "":
-		return p.advertise
+		return bracketed(p.advertise)
 	case at.Network() == "unix" || !loopback.Listens(at) || secure:
 		return ""
 	}
 	return "http://" + at.String()
+}
+
+// bracketed returns a URL with brackets around an IPv6 address that has none, as in
+// https://fd00::5:8443. Then the port is what follows the last colon.
+func bracketed(text string) string {
+	scheme, rest, _ := strings.Cut(text, "://")
+	at := strings.LastIndexByte(rest, ':')
+	if at < 0 {
+		return text
+	}
+	ip, err := netip.ParseAddr(rest[:at])
+	if err != nil || !ip.Is6() || ip.Zone() != "" {
+		return text
+	}
+	return scheme + "://[" + rest[:at] + "]" + rest[at:]
 }
 
 // peerTLS returns the TLS configuration for connections to the active server: with --peer-cert,
