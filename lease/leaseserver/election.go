@@ -43,7 +43,11 @@ type Peers struct {
 	// identify themselves by a certificate; otherwise these clients need tokens. "" = none.
 	Certificate string
 
-	// TLS is the configuration for connections to the active server. nil = Go's defaults.
+	// TLS is the configuration for connections to the active server; SetPeerTLS replaces it. nil =
+	// Go's defaults.
+	//
+	// Without Token, a server forwards only to an active server that its TLS.RootCAs vouch for, or
+	// that is at a loopback address. So http addresses of other machines need a Token.
 	TLS *tls.Config
 }
 

@@ -107,7 +107,9 @@ func (f *feed) hasOthers() bool {
 }
 
 // isDeaf reports whether other servers may have queues, and this one cannot hear of them.
-func (f *feed) isDeaf() bool { return f != nil && f.messenger != nil && !f.elected() && !f.hears.Load() }
+func (f *feed) isDeaf() bool {
+	return f != nil && f.messenger != nil && !f.elected() && !f.hears.Load()
+}
 
 // isWanted reports whether another server wants a lock.
 func (f *feed) isWanted(name string) bool {

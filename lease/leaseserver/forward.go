@@ -177,7 +177,7 @@ func (t *transit) there(target string) (*forwardedAnswer, error) {
 		r.Body, _ = r.GetBody()
 		r.ContentLength = int64(len(t.body))
 	}
-	response, err := t.forwarder.transport.RoundTrip(r)
+	response, err := t.forwarder.transport.Load().RoundTrip(r)
 	switch {
 	case err != nil && errors.Is(context.Cause(bounded), errClosing):
 		return nil, errClosing

@@ -3,6 +3,7 @@ package leaseserver
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pause"
@@ -19,10 +21,13 @@ import (
 // as that answers each second, or else here.
 type forwarder struct {
 	peers     Peers
-	transport *http.Transport
-	metrics   *metrics
-	logger    *slog.Logger
-	failed    chan struct{} // of size one: a request could not be forwarded
+	transport atomic.Pointer[peerTransport]
+
+	recognized *peerTransport // by which the active server was recognized last; only run uses it
+
+	metrics *metrics
+	logger  *slog.Logger
+	failed  chan struct{} // of size one: a request could not be forwarded, or the transport was replaced
 
 	mu     sync.Mutex
 	target string          // the base URL of the active server; "" = this server answers
@@ -48,14 +53,37 @@ func newForwarder(c *Config, m *metrics) *forwarder {
 	}
 	f := &forwarder{
 		peers: c.Peers, metrics: m, logger: c.Logger, failed: make(chan struct{}, 1),
-		transport: &http.Transport{
-			Protocols: protocols(false), TLSClientConfig: c.Peers.TLS.Clone(), TLSHandshakeTimeout: aliveWithin,
-			DialContext: (&net.Dialer{Timeout: aliveWithin}).DialContext, IdleConnTimeout: mostIdleTime, DisableCompression: true,
-			HTTP2: &http.HTTP2Config{SendPingTimeout: aliveEvery, PingTimeout: aliveWithin},
-		},
 	}
+	f.transport.Store(newPeerTransport(c.Peers.TLS))
 	f.until, f.move = context.WithCancel(context.Background())
 	return f
+}
+
+// A peerTransport connects to the active server.
+type peerTransport struct {
+	*http.Transport
+
+	vouched bool // the certificates of the active server come from the authorities of Peers.TLS
+}
+
+func newPeerTransport(c *tls.Config) *peerTransport {
+	return &peerTransport{&http.Transport{
+		Protocols: protocols(false), TLSClientConfig: c.Clone(), TLSHandshakeTimeout: aliveWithin,
+		DialContext: (&net.Dialer{Timeout: aliveWithin}).DialContext, IdleConnTimeout: mostIdleTime, DisableCompression: true,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: aliveEvery, PingTimeout: aliveWithin},
+	}, c != nil && c.RootCAs != nil}
+}
+
+// SetPeerTLS replaces Config.Peers.TLS. Requests that are being forwarded keep their connection, and
+// later ones get a new one. If it returns an error, for a server without an Election, nothing
+// changes.
+func (s *Server) SetPeerTLS(c *tls.Config) error {
+	if s.forwarder == nil {
+		return errors.New("leaseserver: Peers.Election is nil: this server connects to no others")
+	}
+	s.forwarder.transport.Swap(newPeerTransport(c)).CloseIdleConnections()
+	s.forwarder.look()
+	return nil
 }
 
 // Configure makes an HTTP server of the program's own, which serves the Handler, fit for Config.Peers:
@@ -71,7 +99,7 @@ func (s *Server) Configure(h *http.Server) {
 
 // run follows the Election until ctx ends.
 func (f *forwarder) run(ctx context.Context) {
-	defer f.transport.CloseIdleConnections()
+	defer func() { f.transport.Load().CloseIdleConnections() }()
 	defer f.point("")
 	unreached := "" // the server whose failure was logged
 	for ctx.Err() == nil {
@@ -147,6 +175,11 @@ func (f *forwarder) fail(target string) {
 	if now, _ := f.direction(); now == target {
 		f.point("")
 	}
+	f.look()
+}
+
+// look makes run probe the active server soon.
+func (f *forwarder) look() {
 	select {
 	case f.failed <- struct{}{}:
 	default:
@@ -190,17 +223,19 @@ func (f *forwarder) probe(ctx context.Context, target string, changed <-chan str
 	if err != nil {
 		return err
 	}
-	if now, _ := f.direction(); now != target {
+	transport := f.transport.Load()
+	if now, _ := f.direction(); now != target || f.recognized != transport {
 		if err := f.recognize(ctx, target, base); err != nil {
 			return err
 		}
+		f.recognized = transport
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(activeRoute).String(), http.NoBody)
 	if err != nil {
 		return err
 	}
 	f.sign(r.Header, "")
-	answer, err := f.transport.RoundTrip(r)
+	answer, err := f.transport.Load().RoundTrip(r)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
 	}

@@ -1,6 +1,7 @@
 package servecmd_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,7 +11,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,5 +145,70 @@ func TestServeLocksForwardsTheIdentityOfACertificateBetweenServersThatProveThems
 			require.Zero(t, code, stderr)
 			assert.Equal(t, c.forwards, !strings.Contains(other.Stderr.String(), "server_unreachable"), other.Stderr.String())
 		})
+	}
+}
+
+// The active server has a certificate of an authority that the other one learns while it runs.
+func TestServeLocksReadsTheAuthoritiesOfItsPeersAgain(t *testing.T) {
+	t.Parallel()
+	dsn, dir := pgtest.DSN(t), t.TempDir()
+	ours, others := newAuthority(t), newAuthority(t)
+	tokens, authorities := filepath.Join(dir, "tokens"), filepath.Join(dir, "ca.pem")
+	require.NoError(t, os.WriteFile(tokens, []byte("0123456789abcdef\n"), 0o600))
+	trust := func(file string) {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(authorities, content, 0o600))
+	}
+	start := func() *clitest.Program {
+		address := clitest.Reserve(t)
+		p := clitest.Start(t, nil, append([]string{
+			"serve", "locks", "--listen", address, "--store", dsn, "--auth-token-file", tokens, "--advertise", "https://" + address, "--peer-ca", authorities,
+		}, ours.server(t, "locks.example")...)...)
+		p.Saying(&p.Stderr, "msg=serving")
+		return p
+	}
+	trust(others.file)
+	active := start()
+	active.Saying(&active.Stderr, "msg=server_active")
+	other := start()
+	other.Saying(&other.Stderr, "msg=server_unreachable")
+	trust(ours.file)
+	other.Signal(syscall.SIGHUP)
+	other.Saying(&other.Stderr, `msg="read again" what="authorities of peers"`)
+	other.Saying(&other.Stderr, "msg=server_forwards to=https")
+
+	require.NoError(t, os.WriteFile(authorities, []byte("broken"), 0o600))
+	other.Signal(syscall.SIGHUP)
+	other.Saying(&other.Stderr, `what="authorities of peers" error=`)
+	assert.NotContains(t, other.Stderr.String(), "server_forwards to=nobody")
+}
+
+// docs/lock-server.md says how many connections a server uses: --max-conns, one to listen, one for the election.
+func TestServeLocksUsesTwoConnectionsBesideItsPool(t *testing.T) {
+	t.Parallel()
+	const pool = 3
+	dsn := pgtest.DSN(t)
+	_, address := clitest.Serve(t, nil, "--store", dsn, "--max-conns", strconv.Itoa(pool))
+	awaitLine(t, address, "lock_server_active 1")
+	conn := pgtest.Connect(t, dsn)
+	count := func() (n int) {
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`).Scan(&n))
+		return n
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	for range 4 * pool {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				page(t, address, "/v1/locks")
+			}
+		})
+	}
+	clitest.Eventually(t, func() bool { return count() == pool+2 }, func() string { return strconv.Itoa(count()) + " connections" })
+	for range 100 {
+		assert.LessOrEqual(t, count(), pool+2)
 	}
 }

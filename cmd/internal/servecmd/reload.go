@@ -63,7 +63,7 @@ func (s *locksCommand) readAuthorities() error {
 // is not valid, the previous contents stay in use.
 func (s *locksCommand) reload(ctx context.Context, app *program.App, server *leaseserver.Server) (stop func()) {
 	hangups := make(chan os.Signal, 1)
-	if s.tokenFile != "" || s.ttlFile != "" || s.certificate != "" { // otherwise closing the terminal ends the server
+	if s.tokenFile != "" || s.ttlFile != "" || s.certificate != "" || s.peers.authority != "" { // otherwise closing the terminal ends the server
 		signal.Notify(hangups, syscall.SIGHUP)
 	}
 	return background.Run(ctx, func(ctx context.Context) {
@@ -106,5 +106,12 @@ func (s *locksCommand) readAgain(app *program.App, server *leaseserver.Server) {
 	}
 	if s.clientCA != "" {
 		said("authorities", s.readAuthorities())
+	}
+	if s.peers.authority != "" {
+		config, err := s.peerTLS()
+		if err == nil {
+			err = server.SetPeerTLS(config)
+		}
+		said("authorities of peers", err)
 	}
 }

@@ -66,7 +66,7 @@ name, IP address, URI or email address, in the place of TOKEN; * is any name. Th
 line that fits counts. A client that sends a token has the rights of that.
 
 On SIGHUP the files of tokens, policies, certificate and authorities are read again; if one is not
-valid, what was is kept.
+valid, what was is kept. The file of --peer-token-file is read at the start alone.
 
 Exit codes: 0 after an interrupt, when all requests under way were answered, 69 the
 store or the address cannot be used.`
