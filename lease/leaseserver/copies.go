@@ -46,6 +46,17 @@ func (lq *lockQueue) quit(w *waiter) {
 	}
 }
 
+// bequeath moves the next sending of a request that leaves to its place, if it is the first of them.
+// So all sendings together wait at the place of the earliest.
+func (lq *lockQueue) bequeath(w *waiter) {
+	if w.request.IdempotencyKey == "" {
+		return
+	}
+	if all := lq.copies[identityOf(w.request)]; len(all) > 1 && all[0] == w {
+		lq.waiters.MoveBefore(all[1].place, w.place)
+	}
+}
+
 // giveCopies gives a lease to the other sendings of the request that got it. Otherwise they would
 // wait for their own lease, and then get one that nobody uses.
 func (lq *lockQueue) giveCopies(r lease.AcquireRequest, o outcome) {

@@ -115,6 +115,45 @@ func TestASendingWhoseClientHungUpLeavesItsPlaceToNone(t *testing.T) {
 	require.Equal(t, before.Token+1, get(t, second).Token)
 }
 
+// Sendings of one request have one place, that of the first, as long as one of them waits: the client that
+// resends after its connection broke does not wait behind those that came meanwhile.
+func TestASendingKeepsThePlaceOfAnEarlierOneWhoseClientHungUp(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]int{"the first in the queue": 0, "behind another": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, h := servetest.Serve(t, leaseserver.Config{PollInterval: -1})
+			cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+			held, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
+			require.NoError(t, err)
+			var before []<-chan result
+			for range ahead {
+				before = append(before, sendAgain(t, s, h, servetest.Ask("job", "ahead")))
+			}
+			ctx, hangUp := context.WithCancel(t.Context())
+			hung := make(chan struct{})
+			go func() {
+				defer close(hung)
+				_, _ = post(ctx, h, "/v1/locks/job/acquire?wait=1m", `{"owner_id":"a","ttl_ms":3600000,"idempotency_key":"the same"}`)
+			}()
+			servetest.AwaitWaiters(t, s, ahead+1)
+			other := sendAgain(t, s, h, servetest.Ask("job", "b"))
+			second, third := sendAgain(t, s, h, keyed(servetest.Long)), sendAgain(t, s, h, keyed(servetest.Long))
+			hangUp()
+			<-hung
+			servetest.AwaitWaiters(t, s, ahead+3)
+			last := held
+			for _, waiting := range append(before, second) {
+				require.NoError(t, cl.Release(t.Context(), last.Claim))
+				last = get(t, waiting)
+			}
+			require.Equal(t, last.Claim, get(t, third).Claim)
+			require.NoError(t, cl.Release(t.Context(), last.Claim))
+			get(t, other)
+		})
+	}
+}
+
 func TestALeaseThatWasReleasedMeanwhileIsNotGrantedAgainToALateSending(t *testing.T) {
 	t.Parallel()
 	for name, store := range stores() {
@@ -144,6 +183,32 @@ func TestALeaseThatWasReleasedMeanwhileIsNotGrantedAgainToALateSending(t *testin
 				require.NoError(t, err)
 				require.Equal(t, lease.Free, record.State, "nobody has a lease that nobody knows of")
 				require.Equal(t, got.Token, record.Token)
+			}
+		})
+	}
+}
+
+// The lease is released while the other sendings of its request are about to leave, and nobody polls.
+func TestTheNextWaiterIsServedWhileOtherSendingsLeave(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, h := servetest.Serve(t, leaseserver.Config{Store: store(), PollInterval: -1})
+			cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+			for range 50 {
+				before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
+				require.NoError(t, err)
+				first := sendAgain(t, s, h, keyed(servetest.Long))
+				copies := []<-chan result{sendAgain(t, s, h, keyed(servetest.Long)), sendAgain(t, s, h, keyed(servetest.Long))}
+				next := sendAgain(t, s, h, servetest.Ask("job", "b"))
+				require.NoError(t, cl.Release(t.Context(), before.Claim))
+				got := get(t, first)
+				require.NoError(t, cl.Release(t.Context(), got.Claim))
+				require.NoError(t, cl.Release(t.Context(), get(t, next).Claim))
+				for _, c := range copies {
+					require.Equal(t, got.Claim, get(t, c).Claim)
+				}
 			}
 		})
 	}

@@ -114,9 +114,9 @@
 // like for a request that does not wait, for at most StoreTimeout. So a store that is silent or
 // refuses leads to 503, never to lock-held.
 //
-// Several sendings of one request have one owner and one idempotency key. Each waits in a place of
-// its own, and all get the lease that one of them gets. If another server on the same store granted
-// it, they detect it within PollInterval.
+// Several sendings of one request have one owner and one idempotency key. They wait at the place of
+// the earliest, as long as one of them waits, and all get the lease that one of them gets. If another
+// server on the same store granted it, they detect it within PollInterval.
 //
 // Requests that do not wait bypass the queue.
 //

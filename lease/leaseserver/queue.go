@@ -320,18 +320,20 @@ func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*lockQueue, *
 }
 
 // leave removes a request from the queue and returns its answer. Another sending of it may have got
-// the lease at the last moment. If the request was the first, it is the turn of the next one.
+// the lease at the last moment. The next sending of it takes its place. If the request was the first,
+// it is the turn of the next one.
 func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) outcome {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting--
 	first := lq.waiters.Front() == w.place
+	lq.bequeath(w)
 	lq.waiters.Remove(w.place)
 	lq.quit(w)
 	switch {
-	case o.err == nil:
+	case o.err == nil && (w.got == nil || w.got.lease.ID != o.lease.ID): // else the grant is known, and perhaps released since
 		lq.grant(w.request, o)
-	case w.got != nil:
+	case o.err != nil && w.got != nil:
 		o = *w.got
 	}
 	switch next := lq.waiters.Front(); {
