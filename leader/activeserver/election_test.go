@@ -55,6 +55,7 @@ func TestOneServerIsActiveAndTheNextOneWhenItStops(t *testing.T) {
 			return activeserver.Config{URL: one, Store: store}, activeserver.Config{URL: two, Store: store}
 		},
 		"by a session lock": func(t *testing.T) (c1, c2 activeserver.Config) {
+			t.Helper()
 			dsn := pgtest.DSN(t)
 			session := func() leader.Backend {
 				b, err := leaderpostgres.New(leaderpostgres.Config{DSN: dsn, Key: activeserver.SessionKey, NoTerms: true})
@@ -106,7 +107,10 @@ func TestAConfigThatIsNotValidIsRefused(t *testing.T) {
 	store := leasetest.NewStore()
 	for field, configs := range map[string][]activeserver.Config{
 		"URL": {
-			{Store: store}, {URL: "locks-1.example:8080", Store: store}, {URL: "http://user@a", Store: store}, {URL: "http://a/path", Store: store},
+			{Store: store},
+			{URL: "locks-1.example:8080", Store: store},
+			{URL: "http://user@a", Store: store},
+			{URL: "http://a/path", Store: store},
 			{URL: "http://" + strings.Repeat("a", activeserver.MaxURL), Store: store},
 		},
 		"Store": {{URL: "http://a"}},
@@ -179,4 +183,3 @@ func ExampleNew() {
 	}
 	// Output: active: http://127.0.0.1:8080
 }
-

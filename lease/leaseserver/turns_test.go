@@ -67,14 +67,17 @@ func TestAQueueThatNeverEndsStarvesNoWaiterAtAnotherServer(t *testing.T) {
 	}
 	for name, peers := range map[string]func(t *testing.T) (busy, other servetest.Peer){
 		"without an election": func(t *testing.T) (busy, other servetest.Peer) {
+			t.Helper()
 			s := store(false)
 			return servetest.NewSingle(t, s, poll), servetest.NewSingle(t, s, poll)
 		},
 		"and without messages": func(t *testing.T) (busy, other servetest.Peer) {
+			t.Helper()
 			s := store(true)
 			return servetest.NewSingle(t, s, poll), servetest.NewSingle(t, s, poll)
 		},
 		"the other one cannot reach the active one": func(t *testing.T) (busy, other servetest.Peer) {
+			t.Helper()
 			s := store(false)
 			active := servetest.NewPeer(t, s, poll)
 			active.Election.Believe(active.HTTP.URL)
@@ -82,6 +85,7 @@ func TestAQueueThatNeverEndsStarvesNoWaiterAtAnotherServer(t *testing.T) {
 			return active, servetest.NewPeer(t, s, poll)
 		},
 		"the active one waits": func(t *testing.T) (busy, other servetest.Peer) {
+			t.Helper()
 			s := store(false)
 			active := servetest.NewPeer(t, s, poll)
 			active.Election.Believe(active.HTTP.URL)
@@ -89,6 +93,7 @@ func TestAQueueThatNeverEndsStarvesNoWaiterAtAnotherServer(t *testing.T) {
 			return servetest.NewPeer(t, s, poll), active
 		},
 		"nobody is active": func(t *testing.T) (busy, other servetest.Peer) {
+			t.Helper()
 			s := store(false)
 			return servetest.NewPeer(t, s, poll), servetest.NewPeer(t, s, poll)
 		},
