@@ -1,0 +1,121 @@
+package etcd_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/leaseload"
+	"github.com/pglatch/pglatch/internal/test/proctest"
+	"github.com/pglatch/pglatch/internal/test/soak"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// A fleet is lock servers on one cluster, as processes.
+type fleet struct {
+	t         *testing.T
+	command   string
+	store     string
+	addresses []string
+	processes []*proctest.Process
+}
+
+func newFleet(t *testing.T, n int, endpoint string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, command: command(t), store: "etcd://" + strings.TrimPrefix(endpoint, "http://"), processes: make([]*proctest.Process, n)}
+	for i := range n {
+		f.addresses = append(f.addresses, clitest.Reserve(t))
+		f.start(i)
+	}
+	return f
+}
+
+func (f *fleet) start(i int) {
+	f.t.Helper()
+	p := proctest.Start(f.t, proctest.Command(f.t, f.command, "serve", "locks", "-v", "--listen", f.addresses[i], "--store", f.store))
+	p.Match(&p.Stderr, `msg=serving address=(\S+)`)
+	f.processes[i] = p
+}
+
+// active waits until one of the servers other than but is active, and returns it.
+func (f *fleet) active(but int) (active int) {
+	f.t.Helper()
+	client := http.Client{Timeout: time.Second}
+	eventually(f.t, func() bool {
+		for i, address := range f.addresses {
+			if i == but {
+				continue
+			}
+			answer, err := client.Get("http://" + address + "/metrics")
+			if err != nil {
+				continue
+			}
+			text, _ := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			if strings.Contains(string(text), "\nlock_server_active 1\n") {
+				active = i
+				return true
+			}
+		}
+		return false
+	}, "no server becomes active")
+	return active
+}
+
+// Clients work at three servers, of which the active one is killed, stopped for longer than it stays
+// active, and restarted in order. All their answers together are legal.
+func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t *testing.T) {
+	t.Parallel()
+	rounds := soak.Size(t, 3, 40)
+	f := newFleet(t, 3, serve(t, etcdtest.Member{NoFsync: true}))
+	config := leaseload.Config{Prefix: "job", TTL: 4 * time.Second}
+	for _, address := range f.addresses {
+		for range 4 { // that send nothing again: the servers do
+			client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + address}, Resends: -1})
+			require.NoError(t, err)
+			t.Cleanup(client.Close)
+			config.Stores = append(config.Stores, leaseload.Remote{Client: client})
+		}
+	}
+	l := leaseload.Start(t, config)
+	var gaps, successions []time.Duration
+	fault := func(at int) (over func()) {
+		began := time.Now()
+		l.Await(20)
+		gaps = append(gaps, time.Since(began).Round(time.Millisecond))
+		return func() {
+			f.active(at)
+			successions = append(successions, time.Since(began).Round(time.Millisecond))
+		}
+	}
+	for round := range rounds {
+		l.Await(50)
+		at := f.active(-1)
+		switch round % 3 {
+		case 0:
+			f.processes[at].Kill()
+			fault(at)()
+			f.start(at)
+		case 1:
+			f.processes[at].Signal(syscall.SIGSTOP)
+			fault(at)()
+			l.Await(20)
+			f.processes[at].Signal(syscall.SIGCONT)
+		case 2:
+			f.processes[at].Signal(syscall.SIGTERM)
+			require.Zero(t, f.processes[at].Wait())
+			fault(at)()
+			f.start(at)
+		}
+	}
+	l.Await(100)
+	t.Logf("%d faults of the active server; 20 grants after %v, another one active after %v", rounds, gaps, successions)
+	l.RequireLegal(t.Context())
+}
