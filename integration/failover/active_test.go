@@ -95,8 +95,9 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 	f := newFleet(t, 3)
 	config := leaseload.Config{Prefix: "job", TTL: 2 * time.Second}
 	for _, url := range f.urls() {
-		for range 4 { // that send nothing again: the servers do
-			config.Stores = append(config.Stores, leaseload.Remote{Client: f.client(leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1})})
+		for i := range 4 { // that send nothing again: the servers do
+			client := f.client(leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1})
+			config.Stores = append(config.Stores, leaseload.Remote{Client: client, Wait: time.Duration(i%2) * time.Second})
 		}
 	}
 	l := leaseload.Start(t, config)

@@ -77,11 +77,11 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 	f := newFleet(t, 3, serve(t, etcdtest.Member{NoFsync: true}))
 	config := leaseload.Config{Prefix: "job", TTL: 4 * time.Second}
 	for _, address := range f.addresses {
-		for range 4 { // that send nothing again: the servers do
+		for i := range 4 { // that send nothing again: the servers do
 			client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + address}, Resends: -1})
 			require.NoError(t, err)
 			t.Cleanup(client.Close)
-			config.Stores = append(config.Stores, leaseload.Remote{Client: client})
+			config.Stores = append(config.Stores, leaseload.Remote{Client: client, Wait: time.Duration(i%2) * time.Second})
 		}
 	}
 	l := leaseload.Start(t, config)

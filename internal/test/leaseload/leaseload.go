@@ -166,7 +166,16 @@ func (l *Load) RequireLegal(ctx context.Context) {
 }
 
 // A Remote is a lock server's client as a Store. The server sweeps by itself.
-type Remote struct{ *leasehttp.Client }
+type Remote struct {
+	*leasehttp.Client
+
+	Wait time.Duration // of each acquire, in the queue of the server
+}
+
+// Acquire implements lease.Store.
+func (r Remote) Acquire(ctx context.Context, request lease.AcquireRequest) (lease.Lease, error) {
+	return r.AcquireWait(ctx, request, r.Wait)
+}
 
 // Sweep implements lease.Store.
 func (Remote) Sweep(context.Context, lease.SweepRequest) (lease.SweepResult, error) {
