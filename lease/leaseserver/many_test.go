@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/servetest"
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
@@ -17,7 +18,7 @@ import (
 // when the active server dies. Each of them has its turn, and no error reaches it.
 func TestManyWaitersMoveAtOnce(t *testing.T) {
 	t.Parallel()
-	const waits = 2000
+	waits := soak.Size(t, 200, 2000)
 	for name, move := range map[string]func(t *testing.T, peers []servetest.Peer) (to int){
 		"to the next active server": func(t *testing.T, peers []servetest.Peer) int {
 			t.Helper()
