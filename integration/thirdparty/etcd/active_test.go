@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
@@ -118,4 +119,24 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 	l.Await(100)
 	t.Logf("%d faults of the active server; 20 grants after %v, another one active after %v", rounds, gaps, successions)
 	l.RequireLegal(t.Context())
+}
+
+// Clients of all servers see no error while each server is restarted in turn.
+func TestNoErrorReachesAClientWhileAllLockServersAreRestarted(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3, serve(t, etcdtest.Member{NoFsync: true}))
+	var urls []string
+	for _, address := range f.addresses {
+		urls = append(urls, "http://"+address)
+	}
+	clients := leaseload.StartSteady(t, urls, 80)
+	clients.Await(200)
+	for i, p := range f.processes {
+		p.Signal(syscall.SIGTERM)
+		require.Zero(t, p.Wait())
+		f.start(i)
+		f.active(-1)
+		clients.Await(200)
+	}
+	assert.Less(t, clients.Stop(), 2*time.Second)
 }
