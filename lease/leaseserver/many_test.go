@@ -16,8 +16,9 @@ import (
 
 // Many waiters of a server that forwards move at once: to the next active server, or back to their own one
 // when the active server dies. Each of them has its turn, and no error reaches it.
+//
+//nolint:paralleltest // beside other tests it takes longer than a server may be silent
 func TestManyWaitersMoveAtOnce(t *testing.T) {
-	t.Parallel()
 	waits := soak.Size(t, 200, 2000)
 	for name, move := range map[string]func(t *testing.T, peers []servetest.Peer) (to int){
 		"to the next active server": func(t *testing.T, peers []servetest.Peer) int {
@@ -33,12 +34,12 @@ func TestManyWaitersMoveAtOnce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			peers := newPeers(t, 3, 0)
 			held, err := peers[2].Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
 			require.NoError(t, err)
 			client := servetest.Client(t, peers[2].HTTP, leasehttp.ClientConfig{})
 			var wg sync.WaitGroup
+			t.Cleanup(wg.Wait)
 			began := time.Now()
 			for i := range waits {
 				wg.Go(func() {
