@@ -215,7 +215,7 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 		return nil, fmt.Errorf("%w: it has %d bytes, and PostgreSQL sends fewer than 8000: ask for fewer tags, or with a Prefix", ErrQuestion, len(payload))
 	}
 	name := pgx.Identifier{c.Reply}.Sanitize()
-	if _, err := conn.Exec(ctx, "LISTEN "+name); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+name+"; SELECT pg_catalog.pg_notify('"+c.Reply+"', '')"); err != nil {
 		if sqlstate.Of(err) == sqlstate.ReadOnly {
 			err = fmt.Errorf("%w, which carries no questions and answers: connect to the primary", session.ErrStandby)
 		}
@@ -228,6 +228,13 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 			_, _ = conn.Exec(stop, "UNLISTEN "+name) // a connection that fails here is closed
 		}
 	}()
+	switch {
+	case receives(ctx, conn, c.Reply):
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	default:
+		return nil, fmt.Errorf("%w: the connection's OnNotification takes the answers: use a connection without it", ErrQuestion)
+	}
 	silent, err := notify(ctx, conn, string(payload))
 	if err != nil {
 		return nil, err
@@ -250,8 +257,6 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 			return silent, nil
 		case err != nil:
 			return silent, fmt.Errorf("introspect: waiting for answers: %w", err)
-		case n == nil:
-			return silent, fmt.Errorf("%w: the connection's OnNotification takes the answers: use a connection without it", ErrQuestion)
 		}
 		p := parts[n.PID]
 		if n.Channel != c.Reply || p == nil {
@@ -268,6 +273,22 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 		}
 	}
 	return nil, nil
+}
+
+// receives reports whether the connection keeps the notification that it just sent to itself. The server delivers it with
+// the answer to the statement. A handler of the caller's takes it, and would take the answers too.
+func receives(ctx context.Context, conn *pgx.Conn, channel string) bool {
+	kept, cancel := context.WithCancel(ctx)
+	cancel()
+	for {
+		n, err := conn.WaitForNotification(kept)
+		if err != nil || n == nil {
+			return false
+		}
+		if n.Channel == channel {
+			return true
+		}
+	}
 }
 
 // notify sends the payload and returns the sessions that listen.
