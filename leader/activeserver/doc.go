@@ -8,13 +8,16 @@
 //		Peers: leaseserver.Peers{Election: election, Token: secret},
 //	})
 //	…
+//	listener, err := net.Listen("tcp", ":8443") // before the election, so that the others find an open port
+//	…
 //	if err := election.Start(ctx); err != nil { // takes part until ctx ends
 //		return err
 //	}
 //	defer election.Stop()
-//	return server.ListenAndServe(ctx, ":8443")
+//	return server.Serve(ctx, listener)
 //
-// pglatch serve locks does the same, and its servers take part in the same election as such programs.
+// pglatch serve locks does the same. On etcd its servers and such programs take part in one election. On
+// PostgreSQL they do if the programs set Config.Session, as below.
 //
 // # Where the election is kept
 //
@@ -25,6 +28,8 @@
 // session, so another server is active at once after kill -9. pglatch serve locks uses that lock, with the
 // lease as its replacement behind a pooler in transaction mode:
 //
+//	import leaderpostgres "github.com/pglatch/pglatch/leader/postgres"
+//	…
 //	session, err := leaderpostgres.New(leaderpostgres.Config{DSN: dsn, Key: activeserver.SessionKey, NoTerms: true})
 //	…
 //	election, err := activeserver.New(activeserver.Config{URL: url, Store: store, Session: session})
