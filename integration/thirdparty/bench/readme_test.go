@@ -115,9 +115,9 @@ func TestTheWordsOfTheDocsAreThoseOfTheResults(t *testing.T) {
 	says(fmt.Sprintf("pglatch makes %.1f to %.1f of the loop's cycles", least, most))
 	says(fmt.Sprintf("on one connection %.1f with one worker, %.1f with 8 and %.1f with 64", one[0], one[1], one[2]))
 	for _, ratio := range append(dedicated[4:8:8], one[4:8]...) {
-		assert.InDelta(t, 100, ratio, 50, "a hundred times where many wait")
+		assert.InDelta(t, 75, ratio, 10, "65 to 84 times as fast where many wait")
 	}
-	words := []string{"none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"}
+	words := []string{"none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"}
 	short := strings.Count(results, "| SHORT")
 	require.Less(t, short, len(words))
 	wanted := short + strings.Count(results, "| PASS")
