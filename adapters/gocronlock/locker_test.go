@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/adapters/gocronlock"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/once"
@@ -366,11 +367,11 @@ func TestAJobThatFailsIsNotedAsFailed(t *testing.T) {
 		f := newFixture(t, r, time.Now().UTC().Truncate(time.Minute).Add(time.Second))
 		f.job(t, gocron.CronJob("* * * * *", false), func() error { return cause })
 		require.ErrorIs(t, f.pass(t, time.Minute), cause, name)
-		require.NoError(t, f.StopJobs()) // after Unlock
-		records, err := store.Look(t.Context(), "report", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
-		require.NoError(t, err)
-		require.Len(t, records, 1, name)
-		assert.Equal(t, wanted, records[0].State, name)
+		require.NoError(t, f.StopJobs())
+		require.Eventually(t, func() bool { // gocron unlocks after the job, and StopJobs need not wait for that
+			records, err := store.Look(t.Context(), "report", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+			return assert.NoError(t, err) && assert.Len(t, records, 1, name) && records[0].State == wanted
+		}, await.Patience, time.Millisecond, name)
 	}
 }
 
