@@ -1,6 +1,7 @@
 package advisory
 
 import (
+	"math"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/locktable"
@@ -70,7 +71,7 @@ func (r *request) begin(now locktable.Instant) {
 	}
 	r.start = now
 	if r.wait != NoTimeout {
-		r.Deadline = now + r.wait
+		r.Deadline = now + min(r.wait, math.MaxInt64-now) // the longest durations would overflow
 	}
 }
 

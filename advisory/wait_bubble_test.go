@@ -261,6 +261,21 @@ func TestTheEndOfTheAcquisitionsContextDoesNotRelease(t *testing.T) {
 	})
 }
 
+func TestAWaitOfTheLongestDurationDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l := w.open(advisory.Config{Wait: advisory.NoTimeout - 1})
+		lock := w.acquire(l, 1)
+		p := w.beginAcquire(w.Context(), l, 1)
+		synctest.Wait()
+		_, err := l.With(advisory.Options{Wait: time.Hour}).Acquire(w.Context(), entity(1))
+		require.ErrorIs(w, err, advisory.ErrTimeout, "the timer of all waits has fired")
+		w.assertWaits(p)
+		w.release(lock)
+		w.release(w.granted(p))
+	})
+}
+
 // Waits of all lengths are in one process: those that end soon, those that end late, and those that are canceled in between.
 func TestWaitsOfAllLengthsEndAtTheirTimes(t *testing.T) {
 	t.Parallel()
