@@ -232,6 +232,8 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 	case receives(ctx, conn, c.Reply):
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case conn.IsClosed():
+		return nil, fmt.Errorf("introspect: listening: %w: the connection ended", session.ErrUnavailable)
 	default:
 		return nil, fmt.Errorf("%w: the connection's OnNotification takes the answers: use a connection without it", ErrQuestion)
 	}

@@ -87,7 +87,7 @@ func (d *Dialer) Do(ctx context.Context, f func(*pgx.Conn) error) (reached bool,
 	err = f(conn)
 	switch {
 	case sqlstate.RefusesTransactions(err):
-		return false, fmt.Errorf("%w: %w", session.ErrPooler, err)
+		return false, fmt.Errorf("%w: %w", errTransactionPooler, err)
 	case err != nil && conn.IsClosed():
 		return false, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 	}
