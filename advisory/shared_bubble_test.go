@@ -210,7 +210,7 @@ func TestKeysAreSpreadSoThatALossCostsItsShare(t *testing.T) {
 				}
 			}
 		}
-		assert.EqualValues(w, len(on[killed]), l.Stats().Lost, "each is told once, and nobody else")
+		assert.EqualValues(w, len(on[killed]), l.Stats().Lost, "each gets its loss once, and nobody else gets one")
 	})
 }
 

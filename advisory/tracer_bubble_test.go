@@ -148,7 +148,7 @@ func TestATracerIsToldOfTheOpeningAndTheEndOfItsLocker(t *testing.T) {
 		require.NoError(w, err)
 		lock, err := of.Acquire(w.Context(), entity(1))
 		require.NoError(w, err)
-		assert.Equal(w, 1, l.Stats().Held, "it was told of the same Locker")
+		assert.Equal(w, 1, l.Stats().Held, "it got the same Locker")
 		w.release(lock)
 		l.Close()
 		l.Close()
@@ -181,11 +181,11 @@ func TestAMultiTracerCallsAllInTheirOrder(t *testing.T) {
 		w.release(w.acquire(l, 1))
 		assert.Equal(w, []string{"a agent/1", "b agent/1", "a agent/1", "b agent/1"}, told)
 		joined := advisory.MultiTracer(advisory.Tracer{Release: release("a")})
-		assert.Nil(w, joined.Acquire, "nobody pays for what nobody is told")
+		assert.Nil(w, joined.Acquire, "nobody pays for reports that nobody gets")
 	})
 }
 
-// A tracer can put together what it is told of one request and its lock, also where several
+// A tracer can put together the reports of one request and its lock, also where several
 // share a key.
 func TestTheCallsAboutOneRequestAndItsLockHaveOneValueInCommon(t *testing.T) {
 	t.Parallel()

@@ -112,7 +112,7 @@ func TestAGateReturnsWhatItsFunctionReturned(t *testing.T) {
 		return failed
 	})
 	require.ErrorIs(t, err, advisory.ErrLost)
-	require.ErrorIs(t, err, failed, "both are told to the program")
+	require.ErrorIs(t, err, failed, "the program gets both")
 	p, ok := errors.AsType[*middleware.ProblemError](err)
 	require.True(t, ok)
 	assert.Equal(t, middleware.TypeLost, p.Type)

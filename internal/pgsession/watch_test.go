@@ -245,7 +245,7 @@ func TestAResetConnectionIsALoss(t *testing.T) {
 	requireLoss(t, s, lost)
 }
 
-// A stuck connection keeps what is written, once it is told to: the writer waits for open, and nothing arrives.
+// A stuck connection keeps what is written, once it is set to: the writer waits for open, and nothing arrives.
 type stuck struct {
 	net.Conn
 	armed, open chan struct{}

@@ -164,7 +164,7 @@ func TestWhatWasNotSentIsNotOfUnknownOutcome(t *testing.T) {
 	}
 	_, err = client.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{MaxAttempts: 3})
 	require.ErrorIs(t, err, leasehttp.ErrUnavailable)
-	assert.Equal(t, 1, strings.Count(log.String(), "no lock server answers: trying again"), "it is told, once")
+	assert.Equal(t, 1, strings.Count(log.String(), "no lock server answers: trying again"), "it is logged once")
 }
 
 // The control: what was sent, and not answered, can have been carried out, unless it only reads.
