@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -43,6 +44,7 @@ func helper(mode string) error {
 		return err
 	}
 	_, _ = os.Stdin.Read(make([]byte, 1))
+	runtime.KeepAlive(s) // its finalizers would end the server, by the watchdog's pipe
 	if mode == "panic" {
 		panic("the helper was told to panic")
 	}
