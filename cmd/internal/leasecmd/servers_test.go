@@ -89,6 +89,9 @@ func TestAnAcquireThatIsSentAgainWithAnotherKeyIsHeldByTheFirst(t *testing.T) {
 	require.ErrorContains(t, err, "outcome unknown")
 	r.IdempotencyKey = "two"
 	_, err = cl.Acquire(t.Context(), r)
+	for err != nil && strings.Contains(err.Error(), "outcome unknown") { // the second server passed it on to the first one
+		_, err = cl.Acquire(t.Context(), r)
+	}
 	require.ErrorIs(t, err, lease.ErrHeld)
 	r.IdempotencyKey = "one"
 	_, err = cl.Acquire(t.Context(), r)
