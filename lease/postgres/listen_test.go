@@ -19,6 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/postgres"
 )
 
@@ -76,8 +77,9 @@ func TestServersHearEachOtherAgainAfterALostConnection(t *testing.T) {
 			for _, s := range []*postgres.Store{store, earStore} {
 				require.NoError(t, s.Health(t.Context()), "it knows the schema, so that LISTEN is its listener's last statement")
 			}
-			a := servetest.NewPeer(t, store, -1)
-			b := servetest.NewPeer(t, eared{newStore(t, dsn), earStore}, -1)
+			const wait = 20 * servetest.Bound // longer than a busy machine needs for all that comes before the release
+			a := servetest.NewPeerOf(t, leaseserver.Config{Store: store, PollInterval: -1, MaxWait: wait})
+			b := servetest.NewPeerOf(t, leaseserver.Config{Store: eared{newStore(t, dsn), earStore}, PollInterval: -1, MaxWait: wait})
 			servetest.AwaitMessages(t, a, b)
 			servetest.AwaitMessages(t, b, a)
 			held, err := a.Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
@@ -89,7 +91,7 @@ func TestServersHearEachOtherAgainAfterALostConnection(t *testing.T) {
 			var wg sync.WaitGroup
 			for i, p := range []servetest.Peer{b, a, b} {
 				wg.Go(func() {
-					l, err := p.Client.AcquireWait(t.Context(), servetest.Ask("job", fmt.Sprint(i)), servetest.Bound*4)
+					l, err := p.Client.AcquireWait(t.Context(), servetest.Ask("job", fmt.Sprint(i)), wait)
 					if assert.NoError(t, err) {
 						assert.NoError(t, p.Client.Release(t.Context(), l.Claim))
 					}
