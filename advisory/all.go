@@ -39,7 +39,7 @@ func (c *core) acquireAll(ctx context.Context, r *request) error {
 	l := r.lock
 	r.begin(c.present())
 	for i, key := range l.keys {
-		one := newAcquire(l, key, NoTimeout)
+		one := newAcquire(l, key, r.wait)
 		one.start, one.Part, one.partial = r.start, true, l.keys[:i]
 		one.Deadline = r.Deadline
 		if _, err := c.acquire(ctx, one); err != nil {

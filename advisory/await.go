@@ -32,7 +32,7 @@ func (c *core) await(r *request) (settled bool) {
 		case r.searches:
 			r.searches = false
 			c.unlocked(func() { c.database.search(r) })
-		case r.place == expired && !canceled && r.deadlock == nil && c.table.AnswerIsDue(&r.Request):
+		case r.place == expired && !canceled && r.deadlock == nil && r.answerIsDue():
 			r.place = 0
 			r.Deadline = c.present() + grace
 		case canceled || r.place == expired || r.deadlock != nil:

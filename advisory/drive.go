@@ -63,7 +63,6 @@ func (n *conn) drive(attends bool) {
 		return
 	}
 	n.slow.Store(true)
-	c.table.Overdue(n.node)
 	c.wg.Go(func() {
 		err := n.session.Do(nil, 0)
 		c.mu.Lock()

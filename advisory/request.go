@@ -75,6 +75,13 @@ func (r *request) begin(now locktable.Instant) {
 	}
 }
 
+// answerIsDue reports whether the answer to the request's own try is worth waiting for, although its time is over:
+// once, and unless the server has been slow already.
+func (r *request) answerIsDue() bool {
+	n := r.Asked()
+	return n != nil && r.Deadline-r.start <= r.wait && !connOf(n).slow.Load()
+}
+
 // waited is how long ago the request began.
 func (r *request) waited() time.Duration {
 	if r.start == 0 {

@@ -77,12 +77,6 @@ func (t *Table) Take(n *Conn, now Instant) []*Op {
 	return n.batch
 }
 
-// Overdue records that the answer to a batch takes long.
-func (t *Table) Overdue(n *Conn) {
-	t.note(EventOverdue, 0, n, nil, nil)
-	n.slow = true
-}
-
 // Answer handles the answer to the batch that Take began, and passes the connection on. If the session ended, lost is
 // not nil, and the replies do not count.
 func (t *Table) Answer(n *Conn, now Instant, replies []Reply, lost error) {
@@ -94,7 +88,6 @@ func (t *Table) Answer(n *Conn, now Instant, replies []Reply, lost error) {
 		return
 	}
 	t.now = now
-	n.slow = false
 	batch := n.batch
 	n.batch = nil
 	if lost != nil {

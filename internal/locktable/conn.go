@@ -22,7 +22,6 @@ type Conn struct {
 	inRoom   node[Conn]
 	waiter   *Key // the key that a goroutine waits for on it
 	yields   bool // its waiter must leave it to a key without a connection
-	slow     bool // an answer takes long
 	pending  []*Op
 	batch    []*Op // sent and not answered yet
 	keys     list[Key]
@@ -335,7 +334,7 @@ func (t *Table) Ping(n *Conn, r *Request, now Instant) {
 		return
 	}
 	t.now = now
-	if r.phase == settled {
+	if r.Settled() {
 		return // it failed with an earlier ping
 	}
 	r.phase = queued

@@ -36,10 +36,11 @@ func (k *Key) give(r *Request, handOver bool) {
 	case !handOver: // the wait may have been on another connection than the try
 		h.own = k.conn
 	}
-	if r.handOver = handOver; handOver {
-		k.handOvers++
-	}
 	r.settle(nil)
+	if handOver {
+		k.handOvers++
+		r.phase = passed
+	}
 }
 
 // add adds the holder to a key.

@@ -23,10 +23,8 @@ type Request struct {
 	inQueue node[Request]
 	outer   []*Holder // they stay held until it is settled: its caller holds them, or they will be complete with it
 	err     error
-	handOver,
-	prolonged, // for an answer that is due
-	told bool // the Wait command was issued
-	left int // answers until it is settled
+	told    bool // the Wait command was issued
+	left    int  // answers until it is settled
 }
 
 type requestPhase uint8
@@ -35,16 +33,17 @@ const (
 	fresh requestPhase = iota
 	queued
 	settled
+	passed // settled: it got the lock from another request of this process
 )
 
 // Err is the result of a settled request; nil = it got the lock, or the answers that it waited for.
 func (r *Request) Err() error { return r.err }
 
 // Settled reports whether the request is settled.
-func (r *Request) Settled() bool { return r.phase == settled }
+func (r *Request) Settled() bool { return r.phase >= settled }
 
 // HandOver reports whether it got the lock from another request of this process.
-func (r *Request) HandOver() bool { return r.handOver }
+func (r *Request) HandOver() bool { return r.phase == passed }
 
 // Outer returns the holders of this table that stay held until it is settled.
 func (r *Request) Outer() []*Holder { return r.outer }
@@ -157,15 +156,13 @@ func (t *Table) Withdraw(r *Request, now Instant) (reason error) {
 	return reason
 }
 
-// AnswerIsDue reports, once, whether the answer to the request's own try is due, so that it is worth waiting for.
-func (t *Table) AnswerIsDue(r *Request) bool {
-	t.note(EventAnswerIsDue, 0, nil, r, nil)
+// Asked is the connection on which the server is asked for the request's key, on its behalf; nil = none.
+func (r *Request) Asked() *Conn {
 	k := r.key
-	if r.prolonged || r.phase != queued || k == nil || k.phase != Asking || k.requests.peek() != r || k.conn.slow || !k.conn.sent(&k.op) {
-		return false
+	if r.phase != queued || k == nil || k.phase != Asking || k.requests.peek() != r || !k.conn.sent(&k.op) {
+		return nil
 	}
-	r.prolonged = true
-	return true
+	return k.conn
 }
 
 // leaveQueue removes a request from the key's queue.
@@ -205,7 +202,7 @@ func (r *Request) answered(err error) {
 
 // settle ends the request, once.
 func (r *Request) settle(err error) {
-	if r.phase == settled {
+	if r.Settled() {
 		return
 	}
 	r.phase, r.err = settled, err

@@ -43,8 +43,6 @@ func (p *replayer) carrierEvent(l *line, r Record) {
 		if t.Ping(n, q, r.At); !q.Settled() {
 			p.requests[r.request] = q
 		}
-	case locktable.EventOverdue:
-		t.Overdue(n)
 	default:
 		p.useEvent(l, r)
 	}

@@ -198,18 +198,13 @@ func (p *replayer) tableEvent(r Record) {
 	}
 }
 
-// callerEvent handles Enter, Withdraw and AnswerIsDue.
+// callerEvent handles Enter and Withdraw.
 func (p *replayer) callerEvent(r Record) {
 	if r.Kind != locktable.EventEnter {
 		q := p.requests[r.request]
-		switch {
-		case q == nil && r.Kind == locktable.EventWithdraw: // it was settled at the same moment
-		case q == nil:
-		case r.Kind == locktable.EventWithdraw:
+		if q != nil { // otherwise it was settled at the same moment
 			_ = p.table.Withdraw(q, r.At)
 			delete(p.requests, r.request)
-		default:
-			p.table.AnswerIsDue(q)
 		}
 		return
 	}
