@@ -70,7 +70,12 @@ func (f *feed) run(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { f.send(ctx) })
 	for failures := 0; ctx.Err() == nil; failures++ {
-		err := f.messenger.Listen(ctx, func() { failures = 0; f.hears.Store(true) }, f.receive)
+		err := f.messenger.Listen(ctx, func() {
+			failures = 0
+			f.hears.Store(true)
+			f.queue.watches.changeAll() // messages can have been missed
+			f.queue.wakeAll()
+		}, f.receive)
 		f.hears.Store(false)
 		if failures == 0 && ctx.Err() == nil {
 			f.logger.LogAttrs(ctx, slog.LevelInfo, "changes_not_heard", slog.Any("error", err))

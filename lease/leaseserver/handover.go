@@ -132,10 +132,21 @@ func (q *queue) wakeIn(back time.Duration, name string) {
 func (q *queue) wake(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	lq := q.locks[name]
-	if lq == nil {
-		return
+	if lq := q.locks[name]; lq != nil {
+		lq.wakeUp()
 	}
+}
+
+// wakeAll is wake for each lock.
+func (q *queue) wakeAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, lq := range q.locks {
+		lq.wakeUp()
+	}
+}
+
+func (lq *lockQueue) wakeUp() {
 	select {
 	case lq.wake <- struct{}{}:
 	default: // a wake-up is already pending

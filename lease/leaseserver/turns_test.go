@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -16,9 +17,9 @@ import (
 // A bus is a store in memory that carries messages, except to a listener that is deaf.
 type bus struct {
 	*leasetest.Store
-	deaf bool
 
 	mu   sync.Mutex
+	deaf bool
 	ears map[chan string]struct{}
 }
 
@@ -34,11 +35,12 @@ func (b *bus) Send(_ context.Context, messages []string) error {
 }
 
 func (b *bus) Listen(ctx context.Context, ready func(), receive func(string)) error {
-	if b.deaf {
-		return errors.New("a pooler shares the session")
-	}
 	ear := make(chan string, 10_000)
 	b.mu.Lock()
+	if b.deaf {
+		b.mu.Unlock()
+		return errors.New("a pooler shares the session")
+	}
 	b.ears[ear] = struct{}{}
 	b.mu.Unlock()
 	defer func() {
@@ -108,4 +110,26 @@ func TestAQueueThatNeverEndsStarvesNoWaiterAtAnotherServer(t *testing.T) {
 			assert.Less(t, servetest.Turns(t, busy, other, servetest.Bound), limit)
 		})
 	}
+}
+
+// It never looks by itself, so that the end of the deafness alone makes it look.
+func TestAServerThatHearsAgainLooksForWhatItMissed(t *testing.T) {
+	t.Parallel()
+	b := &bus{Store: leasetest.NewStore(), deaf: true, ears: make(map[chan string]struct{})}
+	p := servetest.NewSingle(t, b, -1)
+	held, err := b.Acquire(t.Context(), servetest.Ask("job", "holder"))
+	require.NoError(t, err)
+	got := make(chan error)
+	go func() {
+		_, err := p.Client.AcquireWait(t.Context(), servetest.Ask("job", "waiter"), servetest.Bound)
+		got <- err
+	}()
+	servetest.AwaitWaiters(t, p.Server, 1)
+	require.Eventually(t, func() bool { return servetest.Metric(t, p.Server, "lock_op_latency_ms", `"acquire"`) > 0 },
+		servetest.Bound, time.Millisecond, "the waiter has the store's answer")
+	require.NoError(t, b.Release(t.Context(), held.Claim))
+	b.mu.Lock()
+	b.deaf = false
+	b.mu.Unlock()
+	require.NoError(t, <-got)
 }
