@@ -223,9 +223,8 @@ var trials = map[string]trial{
 
 	"make demo-shards ONCE=1": target,
 
-	"pglatch serve locks":                             serves,
-	"pglatch lease run nightly-report -- ./report.sh": ends(0, "works with token 1"),
-	"pglatch lease run --server http://localhost:8080,http://localhost:8081 nightly-report -- ./report.sh": ends(0, "works with token 1"),
+	"pglatch serve locks":                                      serves,
+	"pglatch lease run nightly-report -- ./report.sh":          ends(0, "works with token 1"),
 	"pglatch lease get nightly-report":                         after("pglatch lease run nightly-report -- ./report.sh", ends(3, "nightly-report")),
 	"pglatch lease force-release nightly-report --reason gone": after("pglatch lease run nightly-report -- ./report.sh", ends(3, "nightly-report")),
 	"pglatch lease get nightly-report --wait 10s":              changes,
@@ -234,6 +233,11 @@ var trials = map[string]trial{
 	"pglatch lease get nightly-report --follow -o jsonl":       until(`"state":"FREE"`),
 	"pglatch lease renew nightly-report --metadata done=40%":   renews,
 	"pglatch load --target lease --duration 1s":                ends(0, ""),
+
+	"pglatch serve locks --store postgres://localhost/shop --listen 127.0.0.1:8080":                                              servesOn,
+	"pglatch serve locks --store postgres://localhost/shop --listen 127.0.0.1:8081":                                              servesOn,
+	"pglatch serve locks --store postgres://localhost/shop --listen 127.0.0.1:8082":                                              servesOn,
+	"pglatch lease run --server http://localhost:8080,http://localhost:8081,http://localhost:8082 nightly-report -- ./report.sh": ends(0, "works with token 1"),
 
 	"pglatch lease run --slots 3 gpu -- ./train":             ends(0, "works with token"),
 	"pglatch lease run --shared catalogue -- ./report.sh":    ends(0, "works with token"),
@@ -385,6 +389,17 @@ func sharded(then trial) trial {
 
 // serves on another port than the page's, which may be taken.
 func serves(s *stage, command string) { until("serving")(s, command+" --listen 127.0.0.1:0") }
+
+// servesOn is one of several servers of a database: it forwards to the active one, which has the same command. Their ports are not the page's.
+func servesOn(s *stage, command string) {
+	command, _, _ = strings.Cut(strings.Replace(command, "postgres://localhost/shop", s.dsn, 1), " --listen")
+	command += " --listen 127.0.0.1:0"
+	active := s.start(command)
+	active.Match(&active.Stderr, `msg=server_active`)
+	until("msg=server_forwards to=http://127.0.0.1:")(s, command)
+	active.Signal(syscall.SIGTERM)
+	assert.Contains(s.t, []int{0, 143}, active.Wait(), active.Stderr.String())
+}
 
 // commands are those of a block: without comments.
 func (b block) commands() (all []string) {
