@@ -22,6 +22,7 @@ import (
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // start starts one server's part in the election. stop ends it.
@@ -100,6 +101,13 @@ func TestTheLeaseElectsWhereNoSessionCan(t *testing.T) {
 	r, err := store.Get(t.Context(), leaseserver.ElectionLock)
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(r.Holder, one+"#"), r.Holder)
+}
+
+// Servers of two versions take part in one election.
+func TestTheKeysOfTheElectionNeverChange(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, namespace.Pair(32767, 1).Tag(), activeserver.SessionKey.Tag())
+	assert.Equal(t, "pglatch::server::slot", leaseserver.ElectionLock)
 }
 
 func TestAConfigThatIsNotValidIsRefused(t *testing.T) {

@@ -58,6 +58,14 @@ func TestServeLocksForwardsToTheServerThatWasFirstAndTakesOverWhenThatIsKilled(t
 	awaitLine(t, three, "lock_server_forwards 1")
 }
 
+func TestServersOfTwoDatabasesAreBothActive(t *testing.T) {
+	t.Parallel()
+	_, here := clitest.Serve(t, nil, "--store", pgtest.DSN(t))
+	_, other := clitest.Serve(t, nil, "--store", pgtest.DSN(t))
+	awaitLine(t, here, "lock_server_active 1")
+	awaitLine(t, other, "lock_server_active 1")
+}
+
 func TestServeLocksRefusesFlagsOfPeersWhereThereAreNone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
