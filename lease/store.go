@@ -49,11 +49,22 @@ type BatchRenewer interface {
 // A HandOverer hands a name to a waiter in one operation instead of two: one commit, and the name
 // is never free in between.
 type HandOverer interface {
-	// HandOver does Release of c and then Acquire of next in one transaction. released is the error
-	// Release would have returned, and acquired the error of Acquire. The acquire is tried in
+	// HandOver releases r and then acquires next, in one transaction. released is the error that
+	// ReleaseKeyed would have returned, and acquired the error of Acquire. The acquire is tried in
 	// either case, and if one of the two is refused, the other still takes effect. If the
 	// transaction fails, both are its error.
-	HandOver(ctx context.Context, c Claim, next AcquireRequest) (l Lease, released, acquired error)
+	HandOver(ctx context.Context, r ReleaseRequest, next AcquireRequest) (l Lease, released, acquired error)
+}
+
+// A KeyedReleaser keeps the last release of each name that had an idempotency key, with the name. So
+// a release whose answer was lost can be sent again, by way of another process too, after somebody
+// else got the name.
+type KeyedReleaser interface {
+	// ReleaseKeyed does the same as Release, with one exception. If the claim is not the current one,
+	// but r is the last release of the name that ended a lease and had a key, it returns nil and
+	// changes nothing. Holder, ID, Token and key must all be the same. A request without a key is
+	// never the last release.
+	ReleaseKeyed(ctx context.Context, r ReleaseRequest) error
 }
 
 // A RenewResult is the outcome of one renewal of a batch.
@@ -99,6 +110,16 @@ type RenewRequest struct {
 	// Metadata replaces the lease's metadata, within the bounds of AcquireRequest.Metadata. nil
 	// leaves it unchanged, and an empty map clears it. A refused renewal does not change it.
 	Metadata map[string]string
+}
+
+// A ReleaseRequest asks to end a lease.
+type ReleaseRequest struct {
+	Claim
+
+	// IdempotencyKey makes it safe to send a release again when its answer was lost: see
+	// KeyedReleaser. The next release of the name that ends a lease and has a key replaces it, and a
+	// sweep that forgets the name forgets the key. "" = none; at most MaxName bytes.
+	IdempotencyKey string
 }
 
 // A ListRequest selects names.

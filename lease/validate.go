@@ -49,6 +49,11 @@ func (r RenewRequest) Validate() error {
 	return firstError(r.Claim.Validate(), validateTTL(r.TTL), validateMetadata(r.Metadata))
 }
 
+// Validate returns an *InvalidError for the first field that is out of bounds.
+func (r ReleaseRequest) Validate() error {
+	return firstError(r.Claim.Validate(), validateOptional("IdempotencyKey", r.IdempotencyKey))
+}
+
 // Validate returns an *InvalidError for the first part that is missing or out of
 // bounds.
 func (c Claim) Validate() error {

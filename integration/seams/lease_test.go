@@ -53,12 +53,13 @@ func useLease(ctx context.Context, t *testing.T, _ *pgxpool.Pool, store *leasepg
 	if err != nil {
 		return err
 	}
-	next, ofRelease, ofAcquire := store.HandOver(ctx, results[0].Lease.Claim, lease.AcquireRequest{Name: t.Name(), Holder: "next", TTL: time.Minute})
+	next, ofRelease, ofAcquire := store.HandOver(ctx, lease.ReleaseRequest{Claim: results[0].Lease.Claim}, lease.AcquireRequest{Name: t.Name(), Holder: "next", TTL: time.Minute})
 	if err := errors.Join(results[0].Err, ofRelease, ofAcquire); err != nil {
 		return err
 	}
 	_, err = lease.Adopt(ctx, store, t.Name(), "next", next.ID)
-	return errors.Join(err, store.Release(ctx, next.Claim), store.Send(ctx, []string{"seams"}))
+	keyed := store.ReleaseKeyed(ctx, lease.ReleaseRequest{Claim: next.Claim, IdempotencyKey: "seams"})
+	return errors.Join(err, keyed, store.Release(ctx, next.Claim), store.Send(ctx, []string{"seams"}))
 }
 
 func useLeaseLook(ctx context.Context, t *testing.T, _ *pgxpool.Pool, store *leasepg.Store) error {

@@ -67,6 +67,7 @@ type record struct {
 	MaxLifetime time.Duration     `json:"max_lifetime,omitempty"`
 	Cleared     bool              `json:"cleared,omitempty"`
 	Uncounted   int               `json:"uncounted,omitempty"`
+	LastRelease string            `json:"last_release,omitempty"`
 }
 
 // encode returns the record of a row. token is 0 for a token that is known only when it is stored.
@@ -74,7 +75,7 @@ func encode(row rules.Row, base, token uint64) (string, error) {
 	text, err := json.Marshal(record{
 		Holder: row.Holder, ID: row.ID, Token: token, Base: base, Key: row.IdempotencyKey, Metadata: row.Metadata,
 		AcquiredAt: row.AcquiredAt, ExpiresAt: row.ExpiresAt, ReleasedAt: row.ReleasedAt,
-		LockDelay: row.LockDelay, MinHold: row.MinHold, MaxLifetime: row.MaxLifetime, Cleared: row.Cleared, Uncounted: row.Uncounted,
+		LockDelay: row.LockDelay, MinHold: row.MinHold, MaxLifetime: row.MaxLifetime, Cleared: row.Cleared, Uncounted: row.Uncounted, LastRelease: row.LastRelease,
 	})
 	return string(text), err
 }
@@ -91,7 +92,7 @@ func decode(name string, kv *mvccpb.KeyValue) (row rules.Row, err error) {
 	return rules.Row{
 		Claim:          lease.Claim{Name: name, Holder: r.Holder, ID: r.ID, Token: r.Token},
 		IdempotencyKey: r.Key, Metadata: r.Metadata, AcquiredAt: r.AcquiredAt, ExpiresAt: r.ExpiresAt, ReleasedAt: r.ReleasedAt,
-		LockDelay: r.LockDelay, MinHold: r.MinHold, MaxLifetime: r.MaxLifetime, Cleared: r.Cleared, Uncounted: r.Uncounted, Version: version,
+		LockDelay: r.LockDelay, MinHold: r.MinHold, MaxLifetime: r.MaxLifetime, Cleared: r.Cleared, Uncounted: r.Uncounted, LastRelease: r.LastRelease, Version: version,
 	}, nil
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 // A Store keeps leases in an etcd cluster. It implements [lease.Store], [lease.BatchRenewer],
-// [lease.HandOverer], [lease.Messenger] and [lease.HealthReporter], and the wait that leader/leased
-// uses. All methods are safe for concurrent use.
+// [lease.HandOverer], [lease.KeyedReleaser], [lease.Messenger] and [lease.HealthReporter], and the
+// wait that leader/leased uses. All methods are safe for concurrent use.
 type Store struct {
 	config      Config
 	client      *clientv3.Client
@@ -39,6 +39,7 @@ var _ interface {
 	lease.Store
 	lease.BatchRenewer
 	lease.HandOverer
+	lease.KeyedReleaser
 	lease.Messenger
 	lease.HealthReporter
 } = (*Store)(nil)
@@ -294,15 +295,20 @@ func (s *Store) prolongTo(ctx context.Context, c *change, asked int64, prolonged
 
 // Release implements [lease.Store].
 func (s *Store) Release(ctx context.Context, claim lease.Claim) error {
-	if err := claim.Validate(); err != nil {
+	return s.ReleaseKeyed(ctx, lease.ReleaseRequest{Claim: claim})
+}
+
+// ReleaseKeyed implements [lease.KeyedReleaser].
+func (s *Store) ReleaseKeyed(ctx context.Context, r lease.ReleaseRequest) error {
+	if err := r.Validate(); err != nil {
 		return err
 	}
 	return s.again(ctx, func(ctx context.Context) (bool, error) {
-		v, err := s.look(ctx, claim.Name)
+		v, err := s.look(ctx, r.Name)
 		if err != nil {
 			return false, err
 		}
-		c, err := s.release(v, claim)
+		c, err := s.release(v, r)
 		if err != nil || !c.needs {
 			return err == nil, err
 		}
@@ -311,9 +317,9 @@ func (s *Store) Release(ctx context.Context, claim lease.Claim) error {
 	})
 }
 
-// release decides a claim. The needs of the change is false if the lease was released before.
-func (s *Store) release(v *view, claim lease.Claim) (*change, error) {
-	next, err := rules.Release(v.row, v.now(s.config.Wall()), claim)
+// release decides a request. The needs of the change is false if the lease was released before.
+func (s *Store) release(v *view, r lease.ReleaseRequest) (*change, error) {
+	next, err := rules.Release(v.row, v.now(s.config.Wall()), r)
 	c := &change{v: v, row: next, needs: err == nil && next.Version != v.row.Version}
 	if !c.needs {
 		c.marks = v.marks
@@ -323,10 +329,10 @@ func (s *Store) release(v *view, claim lease.Claim) (*change, error) {
 }
 
 // HandOver implements [lease.HandOverer].
-func (s *Store) HandOver(ctx context.Context, claim lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
-	if released, acquired = claim.Validate(), next.Validate(); released != nil || acquired != nil || claim.Name != next.Name {
+func (s *Store) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+	if released, acquired = r.Validate(), next.Validate(); released != nil || acquired != nil || r.Name != next.Name {
 		if released == nil {
-			released = s.Release(ctx, claim)
+			released = s.ReleaseKeyed(ctx, r)
 		}
 		if acquired == nil {
 			l, acquired = s.Acquire(ctx, next)
@@ -336,11 +342,11 @@ func (s *Store) HandOver(ctx context.Context, claim lease.Claim, next lease.Acqu
 	var refused, unheld error
 	err := s.again(ctx, func(ctx context.Context) (done bool, err error) {
 		l, refused, unheld = lease.Lease{}, nil, nil
-		v, err := s.look(ctx, claim.Name)
+		v, err := s.look(ctx, r.Name)
 		if err != nil {
 			return false, err
 		}
-		c, err := s.release(v, claim)
+		c, err := s.release(v, r)
 		refused = err
 		ends := c.needs
 		after := *v

@@ -69,8 +69,8 @@
 //	the answer to an acquire     the client sends the request again, with its idempotency key: the same lease
 //	the answer to a renewal      the client sends it again: the lease is prolonged once more
 //	the answer to a release      the client sends it again, with its idempotency key: it succeeds, even if
-//	                             another has the lock since; the server remembers its last 4,096 releases, until it ends.
-//	                             Another server does not: there it is *lease.StaleError if another has the lock since
+//	                             another has the lock since. The store keeps the last release of each lock, for all servers,
+//	                             if it is a lease.KeyedReleaser, as ours are; a server also remembers its last 4,096, until it ends
 //	the way to a waiting client  the client sends the request again, with its idempotency key, while the first
 //	                             sending still waits: both get the same lease
 //	a waiting client             its place; a lease that was granted in that moment is given back if the

@@ -143,6 +143,9 @@
 //     idempotency key, as when the server that they asked dies.
 //   - A lease that the active server granted and could not deliver stays for whoever resends its
 //     key. Without a key it is given back, if the server learns in time that nobody waits.
+//   - A release that took effect succeeds when it is resent with its idempotency key, even if another
+//     holder has the lock by then: a store that is a lease.KeyedReleaser keeps the last such release
+//     of each lock.
 //   - A server that was stopped and continues finds that it is not active. What it still answers is
 //     right, by the rules of the store.
 //   - A server that answers by itself tells the others which locks it changed, if the store is a

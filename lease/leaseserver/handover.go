@@ -15,17 +15,22 @@ import (
 // operation of the store; else the first waiter asks. If another server wants the lock, the waiters
 // of this one stand back for a moment: otherwise they would pass it to each other for ever.
 func (q *queue) release(ctx context.Context, c lease.Claim) error {
-	defer q.slotReleased(c.Name) // if it is a slot's; a waiter that is woken checks
+	return q.releaseKeyed(ctx, lease.ReleaseRequest{Claim: c})
+}
+
+// releaseKeyed is release. A store that is a lease.KeyedReleaser keeps the request's key.
+func (q *queue) releaseKeyed(ctx context.Context, r lease.ReleaseRequest) error {
+	defer q.slotReleased(r.Name) // if it is a slot's; a waiter that is woken checks
 	var w *waiter
-	back := q.standsBack(c.Name)
+	back := q.standsBack(r.Name)
 	if back == 0 {
-		w = q.heir(c.Name)
+		w = q.heir(r.Name)
 	}
-	q.unconfirm(c.Name)
+	q.unconfirm(r.Name)
 	if w == nil {
-		err := q.meter.release(ctx, c)
+		err := q.meter.release(ctx, r)
 		if err == nil || wire.KindOf(err).Sentinel == nil { // or it may have been done
-			q.wakeIn(back, c.Name)
+			q.wakeIn(back, r.Name)
 		}
 		return err
 	}
@@ -34,11 +39,11 @@ func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	defer func() {
 		w.handOver <- o
 		if released != nil && wire.KindOf(released).Sentinel == nil { // it may have been done
-			q.wake(c.Name)
+			q.wake(r.Name)
 		}
 		runtime.Gosched() // waiters need the lock sooner than the caller this answer
 	}()
-	o.lease, released, o.err = q.meter.handOver(ctx, c, w.request)
+	o.lease, released, o.err = q.meter.handOver(ctx, r, w.request)
 	return released
 }
 

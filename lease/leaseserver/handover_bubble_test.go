@@ -21,9 +21,9 @@ type lateStore struct {
 	late time.Duration
 }
 
-func (s lateStore) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+func (s lateStore) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	time.Sleep(s.late)
-	return s.Store.HandOver(ctx, c, next)
+	return s.Store.HandOver(ctx, r, next)
 }
 
 func TestAWaitThatEndsDuringAHandOverGetsTheLease(t *testing.T) {

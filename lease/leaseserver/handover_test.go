@@ -34,14 +34,14 @@ func (s *handing) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Le
 	return s.Store.Acquire(ctx, r)
 }
 
-func (s *handing) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+func (s *handing) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	s.handOvers.Add(1)
 	select {
 	case err := <-s.errs:
 		return lease.Lease{}, err, err
 	default:
 	}
-	l, released, acquired = s.Store.HandOver(ctx, c, next)
+	l, released, acquired = s.Store.HandOver(ctx, r, next)
 	if s.after != nil {
 		s.after()
 	}

@@ -9,22 +9,18 @@ import (
 const memoSize = 4096
 
 // A memo remembers the last releases that came with an idempotency key. If one is sent again, it
-// gets the same answer, even if another holder has acquired the lock since. For older releases, and
-// after a restart, the answer is that the claim is stale.
+// gets the same answer, even if another holder has acquired the lock since. The store knows the last
+// such release of each lock, also after a restart and at another server; see lease.KeyedReleaser. The
+// memo knows earlier ones, and those of locks that a sweep has forgotten.
 type memo struct {
 	mu    sync.Mutex
-	known map[release]struct{}
-	ring  [memoSize]release
+	known map[lease.ReleaseRequest]struct{}
+	ring  [memoSize]lease.ReleaseRequest
 	next  int
 }
 
-type release struct {
-	lease.Claim
-	key string
-}
-
-func (m *memo) add(r release) {
-	if r.key == "" {
+func (m *memo) add(r lease.ReleaseRequest) {
+	if r.IdempotencyKey == "" {
 		return
 	}
 	m.mu.Lock()
@@ -33,7 +29,7 @@ func (m *memo) add(r release) {
 		return
 	}
 	if m.known == nil {
-		m.known = make(map[release]struct{}, memoSize)
+		m.known = make(map[lease.ReleaseRequest]struct{}, memoSize)
 	}
 	delete(m.known, m.ring[m.next])
 	m.ring[m.next] = r
@@ -41,7 +37,7 @@ func (m *memo) add(r release) {
 	m.next = (m.next + 1) % memoSize
 }
 
-func (m *memo) has(r release) bool {
+func (m *memo) has(r lease.ReleaseRequest) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, ok := m.known[r]

@@ -13,6 +13,7 @@ import (
 type meter struct {
 	store   lease.Store
 	hander  lease.HandOverer     // the store; nil = it cannot
+	keyed   lease.KeyedReleaser  // the same
 	batch   lease.BatchRenewer   // the same
 	health  lease.HealthReporter // the same
 	timeout time.Duration
@@ -23,9 +24,10 @@ type meter struct {
 
 func newMeter(store lease.Store, timeout time.Duration, m *metrics) *meter {
 	hander, _ := store.(lease.HandOverer)
+	keyed, _ := store.(lease.KeyedReleaser)
 	batch, _ := store.(lease.BatchRenewer)
 	health, _ := store.(lease.HealthReporter)
-	return &meter{store: store, hander: hander, batch: batch, health: health, timeout: timeout, metrics: m}
+	return &meter{store: store, hander: hander, keyed: keyed, batch: batch, health: health, timeout: timeout, metrics: m}
 }
 
 // tell wakes the watchers of a lock that was changed, or may have been.
@@ -64,20 +66,25 @@ func (m *meter) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, e
 	return l, err
 }
 
-func (m *meter) release(ctx context.Context, c lease.Claim) error {
-	_, err := measured(ctx, m, opRelease, func(ctx context.Context) (struct{}, error) { return struct{}{}, m.store.Release(ctx, c) })
-	m.tell(c.Name, err)
+func (m *meter) release(ctx context.Context, r lease.ReleaseRequest) error {
+	_, err := measured(ctx, m, opRelease, func(ctx context.Context) (struct{}, error) {
+		if m.keyed == nil || r.IdempotencyKey == "" {
+			return struct{}{}, m.store.Release(ctx, r.Claim)
+		}
+		return struct{}{}, m.keyed.ReleaseKeyed(ctx, r)
+	})
+	m.tell(r.Name, err)
 	return err
 }
 
 // handOver does a release and an acquire in one operation, on a store that can do that.
-func (m *meter) handOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+func (m *meter) handOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	l, acquired = measured(ctx, m, opHandOver, func(ctx context.Context) (l lease.Lease, acquired error) {
-		l, released, acquired = m.hander.HandOver(ctx, c, next)
+		l, released, acquired = m.hander.HandOver(ctx, r, next)
 		return l, acquired
 	})
-	m.tell(c.Name, released)
-	m.tell(c.Name, acquired)
+	m.tell(r.Name, released)
+	m.tell(r.Name, acquired)
 	return l, released, acquired
 }
 

@@ -85,15 +85,15 @@ func (s *Server) release(c echo.Context) error {
 	if err := s.readBody(c.Request(), &body); err != nil {
 		return err
 	}
-	claim := body.Claim(name)
-	if err := cmp.Or(claim.Validate(), checkKey(body.IdempotencyKey)); err != nil {
+	r := lease.ReleaseRequest{Claim: body.Claim(name), IdempotencyKey: body.IdempotencyKey}
+	if err := r.Validate(); err != nil {
 		return err
 	}
-	err = s.queue.release(c.Request().Context(), claim)
+	err = s.queue.releaseKeyed(c.Request().Context(), r)
 	switch {
 	case err == nil:
-		s.memo.add(release{claim, body.IdempotencyKey})
-	case s.memo.has(release{claim, body.IdempotencyKey}) && (errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrNotFound)):
+		s.memo.add(r)
+	case s.memo.has(r) && (errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrNotFound)):
 		err = nil
 	}
 	s.metrics.request(opRelease, err)

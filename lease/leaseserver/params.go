@@ -2,7 +2,6 @@ package leaseserver
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -26,13 +25,6 @@ func lockName(c echo.Context) (string, error) {
 		name = plain
 	}
 	return name, lease.ValidateName(name)
-}
-
-func checkKey(key string) error {
-	if len(key) > lease.MaxName {
-		return &lease.InvalidError{Field: "IdempotencyKey", Value: fmt.Sprintf("%d bytes", len(key)), Remedy: fmt.Sprintf("use at most %d", lease.MaxName)}
-	}
-	return nil
 }
 
 // wait returns how long the request will wait for the lock.

@@ -107,14 +107,14 @@ type handingStore struct{ shareStore }
 
 // HandOver is for a request that keeps a gate and takes the whole lock. For waiters, the name stays
 // kept.
-func (s handingStore) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+func (s handingStore) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	asked := boottime.Present()
-	s.queue.unconfirm(c.Name)
-	l, released, acquired = s.queue.meter.handOver(ctx, c, next)
+	s.queue.unconfirm(r.Name)
+	l, released, acquired = s.queue.meter.handOver(ctx, r, next)
 	if acquired == nil {
 		s.queue.granted(next, outcome{lease: l, asked: asked})
 	} else if released == nil || wire.KindOf(released).Sentinel == nil { // it may be free
-		s.queue.wake(c.Name)
+		s.queue.wake(r.Name)
 	}
 	return l, released, acquired
 }

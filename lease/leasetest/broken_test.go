@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ type faulty struct {
 	*leasetest.Store
 	kind  string
 	board *board
+	last  atomic.Pointer[string] // the key of the last release; nil = there was none
 }
 
 func (b *faulty) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
@@ -81,6 +83,34 @@ func (b *faulty) Release(ctx context.Context, c lease.Claim) error {
 	return err
 }
 
+func (b *faulty) ReleaseKeyed(ctx context.Context, r lease.ReleaseRequest) error {
+	key := r.IdempotencyKey
+	switch b.kind {
+	case "keys of releases are forgotten":
+		r.IdempotencyKey = ""
+	case "any key of a release will do":
+		r.IdempotencyKey = "any"
+	case "keys of releases are cut":
+		r.IdempotencyKey = key[:min(len(key), 3)]
+	case "a release is known by its key alone":
+		if last := b.last.Load(); last != nil && *last == key && key != "" {
+			return nil
+		}
+	}
+	err := b.Store.ReleaseKeyed(ctx, r)
+	if err == nil {
+		b.last.Store(&key)
+	}
+	return err
+}
+
+func (b *faulty) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+	if b.kind == "hand-overs keep no keys of releases" {
+		r.IdempotencyKey = ""
+	}
+	return b.Store.HandOver(ctx, r, next)
+}
+
 func (b *faulty) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
 	if b.kind == "a list begins at after" {
 		return func(yield func(lease.Record, error) bool) {
@@ -117,6 +147,11 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 		"what remains is the TTL":                  "renew: a renewal does not shorten",
 		"releases go by holder":                    "release: a stale holder",
 		"a release works once":                     "release: releasing once more",
+		"keys of releases are forgotten":           "resend: a release with its key",
+		"any key of a release will do":             "resend: after another key",
+		"keys of releases are cut":                 "resend: after another key",
+		"a release is known by its key alone":      "resend: after another key",
+		"hand-overs keep no keys of releases":      "resend: a hand-over",
 		"a list begins at after":                   "list: names come",
 		"a forgotten name begins again":            "tokens and versions",
 		"it forgets when it restarts":              "reopen: everything",
@@ -131,7 +166,9 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 func run(t *testing.T, kind string) {
 	t.Helper()
 	leasetest.Run(t, leasetest.Harness{
-		New: func(*testing.T) lease.Store { return &faulty{leasetest.NewStore(), kind, newBoard()} },
+		New: func(*testing.T) lease.Store {
+			return &faulty{Store: leasetest.NewStore(), kind: kind, board: newBoard()}
+		},
 		Reopen: func(_ *testing.T, store lease.Store) lease.Store {
 			if kind == "it forgets when it restarts" {
 				return leasetest.NewStore()

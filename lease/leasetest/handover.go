@@ -9,11 +9,16 @@ import (
 // handOver hands a name over, or skips the case if the store cannot.
 func (s *suite) handOver(c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	s.Helper()
+	return s.handOverKeyed(lease.ReleaseRequest{Claim: c}, next)
+}
+
+func (s *suite) handOverKeyed(r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+	s.Helper()
 	store, ok := s.store.(lease.HandOverer)
 	if !ok {
 		s.Skipf("%T hands nothing over", s.store)
 	}
-	return store.HandOver(s.Context(), c, next)
+	return store.HandOver(s.Context(), r, next)
 }
 
 var handOverCases = []testCase{

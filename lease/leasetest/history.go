@@ -34,10 +34,11 @@ type History struct {
 
 // Counts are the calls that a History has seen.
 type Counts struct {
-	Granted int // leases, each once
-	Refused int // acquires, because another client had the lease
-	Ended   int // renewals and releases of leases that had expired or belonged to another client
-	Unknown int // calls that had an error from outside package lease
+	Operations int // all that Check judges
+	Granted    int // leases, each once
+	Refused    int // acquires, because another client had the lease
+	Ended      int // renewals and releases of leases that had expired or belonged to another client
+	Unknown    int // calls that had an error from outside package lease
 }
 
 // A trust is the time in which a client trusted one lease, on the History's clock.
@@ -141,6 +142,7 @@ func (h *History) record(c call, began, now, until time.Duration, l lease.Lease,
 		h.counted.Unknown++
 		a = answer{lost: true}
 	}
+	h.counted.Operations++
 	op := porcupine.Operation{Input: c, Call: int64(began), Output: a, Return: int64(now)}
 	if a.lost {
 		op.Return = math.MaxInt64 // it may still have an effect

@@ -22,9 +22,10 @@ type Store struct {
 }
 
 var (
-	_ lease.Store        = (*Store)(nil)
-	_ lease.BatchRenewer = (*Store)(nil)
-	_ lease.HandOverer   = (*Store)(nil)
+	_ lease.Store         = (*Store)(nil)
+	_ lease.BatchRenewer  = (*Store)(nil)
+	_ lease.HandOverer    = (*Store)(nil)
+	_ lease.KeyedReleaser = (*Store)(nil)
 )
 
 // NewStore makes an empty Store.
@@ -98,30 +99,35 @@ func (s *Store) renewLocked(ctx context.Context, r lease.RenewRequest) (lease.Le
 
 // Release implements lease.Store.
 func (s *Store) Release(ctx context.Context, c lease.Claim) error {
+	return s.ReleaseKeyed(ctx, lease.ReleaseRequest{Claim: c})
+}
+
+// ReleaseKeyed implements lease.KeyedReleaser.
+func (s *Store) ReleaseKeyed(ctx context.Context, r lease.ReleaseRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.releaseLocked(ctx, c)
+	return s.releaseLocked(ctx, r)
 }
 
 // HandOver implements lease.HandOverer.
-func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+func (s *Store) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	released = s.releaseLocked(ctx, c)
+	released = s.releaseLocked(ctx, r)
 	l, acquired = s.acquireLocked(ctx, next)
 	return l, released, acquired
 }
 
-func (s *Store) releaseLocked(ctx context.Context, c lease.Claim) error {
-	now, err := s.begin(ctx, c.Validate())
+func (s *Store) releaseLocked(ctx context.Context, r lease.ReleaseRequest) error {
+	now, err := s.begin(ctx, r.Validate())
 	if err != nil {
 		return err
 	}
-	row, err := rules.Release(s.rows[c.Name], now, c)
+	row, err := rules.Release(s.rows[r.Name], now, r)
 	if err != nil {
 		return err
 	}
-	s.rows[c.Name] = row
+	s.rows[r.Name] = row
 	return nil
 }
 

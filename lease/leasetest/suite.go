@@ -38,13 +38,13 @@ type Harness struct {
 }
 
 // Run runs the conformance suite as parallel subtests of t. It checks the contract
-// of lease.Store, and of lease.BatchRenewer, lease.HandOverer and lease.Messenger if the
-// stores implement them.
+// of lease.Store, and of lease.BatchRenewer, lease.HandOverer, lease.KeyedReleaser and
+// lease.Messenger if the stores implement them.
 func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	require.NotNil(t, h.New, "leasetest: Harness.New")
 	h.TTL = cmp.Or(h.TTL, 200*time.Millisecond)
 	h.Precision = cmp.Or(h.Precision, time.Microsecond)
-	for _, c := range slices.Concat(acquireCases, delayCases, renewCases, metadataCases, adoptCases, releaseCases, handOverCases, messageCases, lookCases, sweepCases, invalidCases, tokenCases, raceCases) {
+	for _, c := range slices.Concat(acquireCases, delayCases, renewCases, metadataCases, adoptCases, releaseCases, resendCases, handOverCases, messageCases, lookCases, sweepCases, invalidCases, tokenCases, raceCases) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.run(&suite{T: t, h: h, store: h.New(t)})

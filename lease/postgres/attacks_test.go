@@ -100,7 +100,7 @@ func (s *leases) Begin(tb testing.TB, holder string) guardtest.Right {
 			"a hand-over that is released": {Do: func(tb testing.TB) {
 				tb.Helper()
 				next := lease.AcquireRequest{Name: s.name, Holder: "c", TTL: ttl}
-				l, released, acquired := s.hasty.HandOver(tb.Context(), c, next)
+				l, released, acquired := s.hasty.HandOver(tb.Context(), lease.ReleaseRequest{Claim: c}, next)
 				require.NoError(tb, released)
 				if acquired == nil {
 					require.NoError(tb, s.patient.Release(tb.Context(), l.Claim))

@@ -134,7 +134,7 @@ func TestAHandOverBesideGuardedWritesReleasesAtOnce(t *testing.T) {
 	tx := j.begin()
 	require.NoError(t, postgres.Guard(t.Context(), tx, a.Claim))
 	next := lease.AcquireRequest{Name: "x", Holder: "b", TTL: ttl}
-	_, released, acquired := s.HandOver(t.Context(), a.Claim, next)
+	_, released, acquired := s.HandOver(t.Context(), lease.ReleaseRequest{Claim: a.Claim}, next)
 	require.NoError(t, released)
 	require.ErrorIs(t, acquired, lease.ErrBusy)
 	require.NoError(t, tx.Commit(t.Context()))
@@ -166,7 +166,7 @@ func TestHandOversBesideRenewalsAreNotLost(t *testing.T) {
 		}
 	})
 	for i := range 30 {
-		_, released, acquired := s.HandOver(t.Context(), all[i].Claim, lease.AcquireRequest{Name: all[i].Name, Holder: "b", TTL: ttl})
+		_, released, acquired := s.HandOver(t.Context(), lease.ReleaseRequest{Claim: all[i].Claim}, lease.AcquireRequest{Name: all[i].Name, Holder: "b", TTL: ttl})
 		assert.NoError(t, released)
 		if acquired != nil {
 			assert.ErrorIs(t, acquired, lease.ErrBusy, "never that the releaser has it")

@@ -213,9 +213,12 @@ func entries(t *testing.T, dsn string, j judge, c lease.Claim) map[string]func(*
 			_, err := s.RenewAll(ctx, []lease.RenewRequest{renew, renew})
 			return err
 		},
-		"Release":  func(s *postgres.Store) error { return s.Release(ctx, c) },
-		"HandOver": func(s *postgres.Store) error { _, err, _ := s.HandOver(ctx, c, next); return err },
-		"Get":      func(s *postgres.Store) error { _, err := s.Get(ctx, c.Name); return err },
+		"Release": func(s *postgres.Store) error { return s.Release(ctx, c) },
+		"HandOver": func(s *postgres.Store) error {
+			_, err, _ := s.HandOver(ctx, lease.ReleaseRequest{Claim: c}, next)
+			return err
+		},
+		"Get": func(s *postgres.Store) error { _, err := s.Get(ctx, c.Name); return err },
 		"List": func(s *postgres.Store) error {
 			for _, err := range s.List(ctx, lease.ListRequest{Limit: 1}) {
 				return err

@@ -14,9 +14,9 @@ import (
 // An operation is an acquire or a release, in the form of the schema's functions.
 type operation struct {
 	name, holder, id                     string
-	token                                int64 // 0 = acquire
-	key, metadata                        string
-	ttl, lockDelay, minHold, maxLifetime int64 // microseconds
+	token                                int64  // 0 = acquire
+	key, metadata                        string // the key of a release is its digest
+	ttl, lockDelay, minHold, maxLifetime int64  // microseconds
 }
 
 func newAcquire(r lease.AcquireRequest) (operation, error) {
@@ -33,17 +33,17 @@ func newAcquire(r lease.AcquireRequest) (operation, error) {
 	}, nil
 }
 
-func newRelease(c lease.Claim) (operation, error) {
-	if err := c.Validate(); err != nil {
+func newRelease(r lease.ReleaseRequest) (operation, error) {
+	if err := r.Validate(); err != nil {
 		return operation{}, err
 	}
-	return operation{name: c.Name, holder: c.Holder, id: c.ID, token: int64(c.Token)}, nil
+	return operation{name: r.Name, holder: r.Holder, id: r.ID, token: int64(r.Token), key: rules.ReleaseProof(r)}, nil
 }
 
 const (
 	acquireSQL = `SELECT pg_catalog.to_json(pglatch_lease.acquire($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::json,
 	$7::bigint, $8::bigint, $9::bigint, $10::text))::text`
-	releaseSQL = `SELECT pg_catalog.to_json(pglatch_lease.release($1::text, $2::text, $3::text, $4::bigint, $5::text))::text`
+	releaseSQL = `SELECT pg_catalog.to_json(pglatch_lease.release($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::text))::text`
 	batchSQL   = `SELECT pg_catalog.to_json(b)::text FROM pglatch_lease.batch($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[],
 	$6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text) AS b ORDER BY b.i`
 )
@@ -78,7 +78,7 @@ func statement(all []operation, wait string) (string, []any) {
 	if len(all) == 1 {
 		o := all[0]
 		if o.token != 0 {
-			return releaseSQL, []any{o.name, o.holder, o.id, o.token, wait}
+			return releaseSQL, []any{o.name, o.holder, o.id, o.token, o.key, wait}
 		}
 		return acquireSQL, []any{o.name, o.holder, o.id, o.ttl, o.key, o.metadata, o.lockDelay, o.minHold, o.maxLifetime, wait}
 	}

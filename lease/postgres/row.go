@@ -45,6 +45,7 @@ type answerJSON struct {
 		MaxLifetime    int64             `json:"max_lifetime"`
 		Cleared        bool              `json:"cleared"`
 		Uncounted      int               `json:"uncounted"`
+		LastRelease    string            `json:"last_release"`
 	} `json:"r"`
 }
 
@@ -69,6 +70,7 @@ func parse(text string) (answer, error) {
 		MaxLifetime:    duration(r.MaxLifetime),
 		Cleared:        r.Cleared,
 		Uncounted:      r.Uncounted,
+		LastRelease:    r.LastRelease,
 		Version:        r.Version,
 	}}, nil
 }

@@ -27,10 +27,11 @@ type Store struct {
 }
 
 var (
-	_ lease.Store        = (*Store)(nil)
-	_ lease.BatchRenewer = (*Store)(nil)
-	_ lease.HandOverer   = (*Store)(nil)
-	_ lease.Messenger    = (*Store)(nil)
+	_ lease.Store         = (*Store)(nil)
+	_ lease.BatchRenewer  = (*Store)(nil)
+	_ lease.HandOverer    = (*Store)(nil)
+	_ lease.KeyedReleaser = (*Store)(nil)
+	_ lease.Messenger     = (*Store)(nil)
 )
 
 // New returns a Store without connecting.
@@ -104,7 +105,13 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, e
 // Release ends a lease; see lease.Store. It does not wait for guarded writes in flight; the next
 // Acquire does.
 func (s *Store) Release(ctx context.Context, c lease.Claim) error {
-	o, err := newRelease(c)
+	return s.ReleaseKeyed(ctx, lease.ReleaseRequest{Claim: c})
+}
+
+// ReleaseKeyed ends a lease; see lease.KeyedReleaser. It waits for guarded writes as little as
+// Release.
+func (s *Store) ReleaseKeyed(ctx context.Context, r lease.ReleaseRequest) error {
+	o, err := newRelease(r)
 	if err != nil {
 		return err
 	}
@@ -112,17 +119,17 @@ func (s *Store) Release(ctx context.Context, c lease.Claim) error {
 	if err != nil {
 		return err
 	}
-	return released(c, answers[0])
+	return released(r, answers[0])
 }
 
-func released(c lease.Claim, a answer) error {
+func released(r lease.ReleaseRequest, a answer) error {
 	switch {
 	case a.err != nil || a.outcome == done:
 		return a.err
 	case a.outcome == busy:
 		return busyError(errLocked)
 	}
-	_, err := rules.Release(a.row, a.seen, c)
+	_, err := rules.Release(a.row, a.seen, r)
 	return err
 }
 
@@ -130,12 +137,12 @@ func released(c lease.Claim, a answer) error {
 // in flight, the acquire is *lease.BusyError at once, because the release, which is done, would
 // wait with it. If other transactions are at the row, HandOver waits for them, and release and
 // acquire are two transactions.
-func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, ofRelease, ofAcquire error) {
-	release, ofRelease := newRelease(c)
+func (s *Store) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, ofRelease, ofAcquire error) {
+	release, ofRelease := newRelease(r)
 	acquire, ofAcquire := newAcquire(next)
 	switch {
 	case ofAcquire != nil:
-		return lease.Lease{}, s.Release(ctx, c), ofAcquire
+		return lease.Lease{}, s.ReleaseKeyed(ctx, r), ofAcquire
 	case ofRelease != nil:
 		l, ofAcquire = s.Acquire(ctx, next)
 		return l, ofRelease, ofAcquire
@@ -145,7 +152,7 @@ func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireR
 		return lease.Lease{}, err, err
 	}
 	l, ofAcquire = acquired(next, acquire.id, answers[1])
-	return l, released(c, answers[0]), ofAcquire
+	return l, released(r, answers[0]), ofAcquire
 }
 
 // Get returns the record of one name; see lease.Store.

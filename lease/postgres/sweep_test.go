@@ -77,7 +77,7 @@ func TestHeldLeasesAreCountedRightBesideManyWhoAcquireRenewReleaseAndSweep(t *te
 				case i%2 == 0:
 					_ = s.Release(ctx, l.Claim)
 				case i%5 == 0:
-					_, _, _ = s.HandOver(ctx, l.Claim, lease.AcquireRequest{Name: name, Holder: "h", TTL: d})
+					_, _, _ = s.HandOver(ctx, lease.ReleaseRequest{Claim: l.Claim}, lease.AcquireRequest{Name: name, Holder: "h", TTL: d})
 				}
 				if i%6 == 0 {
 					_, err = s.Sweep(ctx, lease.SweepRequest{Retention: time.Nanosecond, Limit: 4})

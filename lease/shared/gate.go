@@ -203,7 +203,7 @@ func (g *gate) takeWhole() (lease.Lease, error) {
 	if g.lease.Metadata[waitsKey] == "" {
 		return g.prolong(g.TTL)
 	}
-	l, released, acquired := g.hander.HandOver(g.ctx, g.lease.Claim, g.wholeRequest())
+	l, released, acquired := g.hander.HandOver(g.ctx, lease.ReleaseRequest{Claim: g.lease.Claim}, g.wholeRequest())
 	if acquired == nil {
 		g.lease = l
 	}

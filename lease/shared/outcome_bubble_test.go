@@ -98,10 +98,10 @@ func TestALockDelayKeepsNobodyOutOfALockThatItsRequestNeverGot(t *testing.T) {
 // A handing store is that of a process which is killed, and which can hand leases over.
 type handing struct{ *dying }
 
-func (h handing) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+func (h handing) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	dead, carriesOut := h.dies()
 	if !dead || carriesOut {
-		l, released, acquired = h.Store.(lease.HandOverer).HandOver(ctx, c, next)
+		l, released, acquired = h.Store.(lease.HandOverer).HandOver(ctx, r, next)
 	}
 	if dead {
 		return lease.Lease{}, errDead, errDead

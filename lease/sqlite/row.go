@@ -21,14 +21,14 @@ type record struct {
 // live reports whether a lease counts when it expires.
 func live(row *rules.Row) bool { return row.Token != 0 && row.ReleasedAt.IsZero() && !row.Cleared }
 
-const columns = 18
+const columns = 19
 
 // The statements name the columns in the order of fields and values.
 const (
 	columnNames = "name, holder, id, token, idempotency_key, metadata, acquired_at, expires_at, released_at," +
-		" lock_delay, min_hold, max_lifetime, cleared, uncounted, version, due_at, swept, sum"
+		" lock_delay, min_hold, max_lifetime, cleared, uncounted, version, due_at, swept, last_release, sum"
 	selectRow = "SELECT " + columnNames + " FROM leases"
-	putRow    = "REPLACE INTO leases (" + columnNames + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	putRow    = "REPLACE INTO leases (" + columnNames + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 // A rawRow is a row as SQLite has it. Times are nanoseconds since 1970, 0 = none;
@@ -40,20 +40,21 @@ type rawRow struct {
 	lockDelay, minHold, maxLifetime int64
 	cleared, uncounted              int64
 	due, swept                      int64
+	lastRelease                     string
 	sum                             int64 // 0 = another program wrote the row
 }
 
 func (r *rawRow) fields() [columns]any {
 	return [columns]any{
 		&r.name, &r.holder, &r.id, &r.token, &r.key, &r.metadata, &r.acquired, &r.expires, &r.released,
-		&r.lockDelay, &r.minHold, &r.maxLifetime, &r.cleared, &r.uncounted, &r.version, &r.due, &r.swept, &r.sum,
+		&r.lockDelay, &r.minHold, &r.maxLifetime, &r.cleared, &r.uncounted, &r.version, &r.due, &r.swept, &r.lastRelease, &r.sum,
 	}
 }
 
 // values appends the columns.
 func (r *rawRow) values(dest []driver.Value) []driver.Value {
 	return append(dest, r.name, r.holder, r.id, r.token, r.key, r.metadata, r.acquired, r.expires, r.released,
-		r.lockDelay, r.minHold, r.maxLifetime, r.cleared, r.uncounted, r.version, r.due, r.swept, r.sum)
+		r.lockDelay, r.minHold, r.maxLifetime, r.cleared, r.uncounted, r.version, r.due, r.swept, r.lastRelease, r.sum)
 }
 
 func encode(r *record) (rawRow, error) {
@@ -63,7 +64,7 @@ func encode(r *record) (rawRow, error) {
 		acquired: nanoseconds(r.AcquiredAt), expires: nanoseconds(r.ExpiresAt), released: nanoseconds(r.ReleasedAt),
 		lockDelay: int64(r.LockDelay), minHold: int64(r.MinHold), maxLifetime: int64(r.MaxLifetime),
 		cleared: number(r.Cleared), uncounted: int64(r.Uncounted),
-		due: r.place.at, swept: number(r.place.swept),
+		due: r.place.at, swept: number(r.place.swept), lastRelease: r.LastRelease,
 	}
 	if len(r.Metadata) > 0 {
 		text, err := json.Marshal(r.Metadata)
@@ -79,7 +80,7 @@ func encode(r *record) (rawRow, error) {
 // checksum detects a changed bit in the file, which SQLite does not.
 func (r *rawRow) checksum() int64 {
 	text := make([]byte, 0, 512)
-	for _, s := range [...]string{r.name, r.holder, r.id, r.key, r.metadata} {
+	for _, s := range [...]string{r.name, r.holder, r.id, r.key, r.metadata, r.lastRelease} {
 		text = binary.LittleEndian.AppendUint32(text, uint32(len(s)))
 		text = append(text, s...)
 	}
@@ -130,6 +131,7 @@ func (r *rawRow) decode() (*record, error) {
 		MaxLifetime:    time.Duration(r.maxLifetime),
 		Cleared:        r.cleared != 0,
 		Uncounted:      int(r.uncounted),
+		LastRelease:    r.lastRelease,
 		Version:        uint64(r.version),
 	}, place{swept: r.swept != 0, at: r.due}}
 	if r.metadata == "{}" {

@@ -32,6 +32,7 @@ const schema = `CREATE TABLE leases (
 		metadata        TEXT    NOT NULL,
 		due_at          INTEGER NOT NULL DEFAULT 0,
 		swept           INTEGER NOT NULL DEFAULT 0,
+		last_release    TEXT    NOT NULL DEFAULT '',
 		sum             INTEGER NOT NULL DEFAULT 0
 	) STRICT, WITHOUT ROWID;
 	CREATE TABLE due (

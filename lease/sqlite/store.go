@@ -29,6 +29,7 @@ var (
 	_ lease.Store          = (*Store)(nil)
 	_ lease.BatchRenewer   = (*Store)(nil)
 	_ lease.HandOverer     = (*Store)(nil)
+	_ lease.KeyedReleaser  = (*Store)(nil)
 	_ lease.HealthReporter = (*Store)(nil)
 )
 
@@ -118,18 +119,23 @@ func (t *txn) renew(r lease.RenewRequest) lease.RenewResult {
 
 // Release implements [lease.Store].
 func (s *Store) Release(ctx context.Context, c lease.Claim) error {
-	if err := c.Validate(); err != nil {
-		return err
-	}
-	return s.do(ctx, func(t *txn) error { return t.release(c) })
+	return s.ReleaseKeyed(ctx, lease.ReleaseRequest{Claim: c})
 }
 
-func (t *txn) release(c lease.Claim) error {
-	row, err := t.row(c.Name)
+// ReleaseKeyed implements [lease.KeyedReleaser].
+func (s *Store) ReleaseKeyed(ctx context.Context, r lease.ReleaseRequest) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	return s.do(ctx, func(t *txn) error { return t.release(r) })
+}
+
+func (t *txn) release(r lease.ReleaseRequest) error {
+	row, err := t.row(r.Name)
 	if err != nil {
 		return err
 	}
-	next, err := rules.Release(row, t.now, c)
+	next, err := rules.Release(row, t.now, r)
 	if err != nil {
 		return err
 	}
@@ -138,11 +144,11 @@ func (t *txn) release(c lease.Claim) error {
 }
 
 // HandOver implements [lease.HandOverer].
-func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+func (s *Store) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	if err := next.Validate(); err != nil {
-		return lease.Lease{}, s.Release(ctx, c), err
+		return lease.Lease{}, s.ReleaseKeyed(ctx, r), err
 	}
-	if err := c.Validate(); err != nil {
+	if err := r.Validate(); err != nil {
 		l, acquired = s.Acquire(ctx, next)
 		return l, err, acquired
 	}
@@ -153,7 +159,7 @@ func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireR
 		released, acquired error
 	}
 	err := s.do(ctx, func(t *txn) error {
-		results.released = t.release(c)
+		results.released = t.release(r)
 		results.lease, results.acquired = t.acquire(next, id)
 		return nil
 	})

@@ -140,7 +140,7 @@ func TestHandOverReleasesAndAcquiresInOneTransaction(t *testing.T) {
 	before := s.Stats().Transactions
 	next := request("job")
 	next.Metadata = map[string]string{"k": "v"}
-	second, released, acquired := s.HandOver(t.Context(), first.Claim, next)
+	second, released, acquired := s.HandOver(t.Context(), lease.ReleaseRequest{Claim: first.Claim}, next)
 	require.NoError(t, released)
 	require.NoError(t, acquired)
 	require.Greater(t, second.Token, first.Token)

@@ -30,6 +30,7 @@ type pair struct {
 	first *clitest.Program
 	urls  []string
 	lose  atomic.Pointer[string] // the end of the path whose answer is lost; nil = none
+	then  func()                 // is called between the kill and the loss of the answer; nil = nothing
 }
 
 func newPair(t *testing.T) *pair {
@@ -54,6 +55,9 @@ func newPair(t *testing.T) *pair {
 				}
 				first.Signal(syscall.SIGKILL)
 				first.Wait()
+				if p.then != nil {
+					p.then()
+				}
 			}
 		}
 		panic(http.ErrAbortHandler) // the connection breaks
@@ -124,6 +128,51 @@ func TestAReleaseWhoseServerIsKilledSucceedsAtTheNextServer(t *testing.T) {
 	next, err := cl.Acquire(t.Context(), servetest.Ask("job", "b"))
 	require.NoError(t, err)
 	assert.Greater(t, next.Token, l.Token)
+}
+
+func TestAReleaseWhoseServerIsKilledSucceedsAtTheNextServerAfterAnotherGotTheLock(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls})
+	other := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls[1:]})
+	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.NoError(t, err)
+	got := make(chan lease.Lease, 1)
+	p.then = func() {
+		next, err := other.AcquireWithRetry(t.Context(), "job", "b", leasehttp.AcquireOptions{TTL: time.Minute})
+		if assert.NoError(t, err) {
+			got <- next.Last()
+		}
+	}
+	p.loseAnswersTo("/release")
+	require.NoError(t, cl.Release(t.Context(), l.Claim))
+	assert.Equal(t, 137, p.first.Wait())
+	next := <-got
+	require.ErrorIs(t, cl.Release(t.Context(), l.Claim), lease.ErrStale, "another request, with another key")
+	require.NoError(t, other.Release(t.Context(), next.Claim), "the resend left the lease alone")
+}
+
+func TestAHandOverWhoseServerIsKilledIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls})
+	other := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls[1:]})
+	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.NoError(t, err)
+	got := make(chan lease.Lease, 1)
+	go func() {
+		next, err := other.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
+		assert.NoError(t, err)
+		got <- next
+	}()
+	waits := func() bool { return strings.Contains(body(t, p.urls[0]+"/metrics"), "lock_waiters 1\n") }
+	clitest.Eventually(t, waits, func() string { return "nobody waits at the first" })
+	p.loseAnswersTo("/release")
+	require.NoError(t, cl.Release(t.Context(), l.Claim))
+	assert.Equal(t, 137, p.first.Wait())
+	next := <-got
+	assert.Equal(t, l.Token+1, next.Token, "one lease was granted")
+	require.NoError(t, other.Release(t.Context(), next.Claim))
 }
 
 func TestAWaiterWhoseServerIsKilledWaitsAtTheNextServer(t *testing.T) {

@@ -18,7 +18,8 @@ type walk struct {
 	row     rules.Row
 	floor   uint64
 	claims  []lease.Claim
-	token   uint64 // the greatest yet
+	last    lease.ReleaseRequest // with a key, that ended a lease; zero = none that the row can know
+	token   uint64               // the greatest yet
 	version uint64
 	granted int
 	ended   int // released
@@ -30,6 +31,7 @@ func FuzzRules(f *testing.F) {
 	f.Add([]byte{0, 3, 3, 0, 5, 9, 0, 3, 2, 0})
 	f.Add([]byte{0, 3, 5, 200, 4, 0, 0, 255, 5, 255, 4, 0, 0, 0, 3, 1})
 	f.Add([]byte{1, 3, 1, 3, 3, 0, 1, 3, 5, 90, 1, 3, 4, 0, 2, 0, 3, 0})
+	f.Add([]byte{0, 3, 3, 128, 0, 3, 3, 129, 3, 193, 3, 1, 3, 192, 3, 129, 0, 3, 3, 193}) // keys of releases
 	f.Fuzz(func(t *testing.T, steps []byte) {
 		w := &walk{t: t, now: start}
 		for ; len(steps) >= 2; steps = steps[2:] {
@@ -121,10 +123,18 @@ func (w *walk) renew(arg byte) {
 
 func (w *walk) release(arg byte) {
 	c, current := w.claim(arg)
+	r := lease.ReleaseRequest{Claim: c, IdempotencyKey: [...]string{"", "", "1", "2"}[arg>>6]}
 	held, released := w.row.State(w.now) == lease.Held, !w.row.ReleasedAt.IsZero()
-	next, err := rules.Release(w.row, w.now, c)
-	require.Equal(w.t, current && (held || released), err == nil, "%v", err)
-	if err == nil && held {
+	again := r.IdempotencyKey != "" && r == w.last
+	next, err := rules.Release(w.row, w.now, r)
+	require.Equal(w.t, current && (held || released) || again, err == nil, "%v", err)
+	switch {
+	case err != nil || !current || !held:
+		require.Equal(w.t, w.row, next)
+	case r.IdempotencyKey != "":
+		w.last = r
+		fallthrough
+	default:
 		w.ended++
 	}
 	w.row = next
@@ -139,7 +149,7 @@ func (w *walk) sweep(retention time.Duration) {
 		require.False(w.t, w.now.Before(w.row.AvailableAt()), "a delay was dropped")
 		w.floor = max(w.floor, s.Row.Version)
 		w.version = max(w.version, s.Row.Version)
-		w.row = rules.Row{}
+		w.row, w.last = rules.Row{}, lease.ReleaseRequest{}
 	case s.Changed:
 		w.row = s.Row
 	default:

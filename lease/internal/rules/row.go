@@ -23,6 +23,7 @@ type Row struct {
 	MaxLifetime    time.Duration // after AcquiredAt; 0 = no bound
 	Cleared        bool          // a sweep has found it expired and counted it
 	Uncounted      int           // earlier leases of the name that expired and that no sweep has counted
+	LastRelease    string        // the ReleaseProof of the last release with a key, perhaps of an earlier lease; "" = there was none
 	Version        uint64        // never less than Token; written back only if it rose or Uncounted changed
 }
 

@@ -1,7 +1,11 @@
 package rules
 
 import (
+	"cmp"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"time"
@@ -43,6 +47,7 @@ func Acquire(row Row, floor uint64, now time.Time, r lease.AcquireRequest, id st
 		MinHold:        r.MinHold,
 		MaxLifetime:    r.MaxLifetime,
 		Uncounted:      row.Uncounted,
+		LastRelease:    row.LastRelease,
 		Version:        version,
 	}
 	if row.expired(now) && !row.Cleared {
@@ -82,22 +87,42 @@ func Renew(row Row, now time.Time, r lease.RenewRequest) (Row, lease.Lease, erro
 	return next, next.Lease(now), nil
 }
 
-// Release decides a valid claim. It returns the new row, which is row itself if the lease was
+// Release decides a valid request. It returns the new row, which is row itself if the lease was
 // released before.
-func Release(row Row, now time.Time, c lease.Claim) (Row, error) {
-	if err := match(row, c); err != nil {
+func Release(row Row, now time.Time, r lease.ReleaseRequest) (Row, error) {
+	proof := ReleaseProof(r)
+	if err := match(row, r.Claim); err != nil {
+		if row.known() && proof != "" && proof == row.LastRelease {
+			return row, nil
+		}
 		return row, err
 	}
 	if !row.ReleasedAt.IsZero() {
 		return row, nil
 	}
 	if row.expired(now) {
-		return row, &lease.ExpiredError{Name: c.Name, At: row.ExpiresAt}
+		return row, &lease.ExpiredError{Name: r.Name, At: row.ExpiresAt}
 	}
 	next := row
 	next.ReleasedAt = now
+	next.LastRelease = cmp.Or(proof, row.LastRelease)
 	next.Version++
 	return next, nil
+}
+
+// ReleaseProof returns what a row keeps of a release with a key, to recognize the same request: a
+// digest of its holder, id, token and key, which is as short for long keys. It is "" without a key.
+func ReleaseProof(r lease.ReleaseRequest) string {
+	if r.IdempotencyKey == "" {
+		return ""
+	}
+	var text []byte
+	for _, part := range [...]string{r.Holder, r.ID, r.IdempotencyKey} {
+		text = binary.BigEndian.AppendUint64(text, uint64(len(part)))
+		text = append(text, part...)
+	}
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(text, r.Token))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // match returns nil if c is the claim of the current or last lease.

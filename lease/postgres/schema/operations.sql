@@ -142,8 +142,9 @@ BEGIN
 END $$;
 
 -- give ends a lease, or says that others are at the row ('busy'). r is null if nothing is
--- known of the name. gained is as take's.
-CREATE OR REPLACE FUNCTION pglatch_lease.give(p_name text, p_holder text, p_id text, p_token bigint,
+-- known of the name. gained is as take's. p_release is the digest to keep; '' = the last one
+-- stays.
+CREATE OR REPLACE FUNCTION pglatch_lease.give(p_name text, p_holder text, p_id text, p_token bigint, p_release text,
 	OUT outcome text, OUT seen timestamptz, OUT r pglatch_lease.locks, OUT gained int)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -163,7 +164,8 @@ BEGIN
 		outcome := 'done';
 		gained := -1;
 		UPDATE pglatch_lease.locks AS l SET version = l.version + 1, released_at = seen, available_at = l.acquired_at + l.min_hold * interval '1 microsecond',
-			settled = l.uncounted = 0, due_at = CASE WHEN l.uncounted = 0 THEN seen ELSE '-infinity' END
+			settled = l.uncounted = 0, due_at = CASE WHEN l.uncounted = 0 THEN seen ELSE '-infinity' END,
+			last_release = CASE WHEN p_release = '' THEN l.last_release ELSE p_release END
 			WHERE l.name = p_name RETURNING l.* INTO r;
 	ELSIF r.released_at IS NULL AND r.expires_at <= seen AND NOT pglatch_lease.keep(r.expires_at) THEN
 		outcome := 'busy'; -- an expiry that cannot be told yet
@@ -171,14 +173,14 @@ BEGIN
 END $$;
 
 -- release is give of one name.
-CREATE OR REPLACE FUNCTION pglatch_lease.release(p_name text, p_holder text, p_id text, p_token bigint, p_wait text,
+CREATE OR REPLACE FUNCTION pglatch_lease.release(p_name text, p_holder text, p_id text, p_token bigint, p_release text, p_wait text,
 	OUT outcome text, OUT seen timestamptz, OUT r pglatch_lease.locks)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
 	a record;
 BEGIN
 	PERFORM pglatch_lease.durable(p_wait);
-	a := pglatch_lease.give(p_name, p_holder, p_id, p_token);
+	a := pglatch_lease.give(p_name, p_holder, p_id, p_token, p_release);
 	PERFORM pglatch_lease.count(a.gained);
 	outcome := a.outcome;
 	seen := a.seen;
@@ -187,7 +189,7 @@ END $$;
 
 -- batch does what take and give do, for several names in one transaction and in
 -- the order that is given: by name, so that two of these never wait for each other. A
--- token of 0, which no lease has, is an acquire. What waits waits for all, so p_wait should
+-- token of 0, which no lease has, is an acquire; the key of a release is its digest. What waits waits for all, so p_wait should
 -- be short.
 CREATE OR REPLACE FUNCTION pglatch_lease.batch(p_names text[], p_holders text[], p_ids text[], p_tokens bigint[],
 	p_ttls bigint[], p_keys text[], p_metadata text[], p_lock_delays bigint[], p_min_holds bigint[], p_max_lifetimes bigint[], p_wait text)
@@ -204,7 +206,7 @@ BEGIN
 		IF q.token = 0 THEN
 			a := pglatch_lease.take(q.name, q.holder, q.id, q.ttl, q.key, q.metadata::json, q.lock_delay, q.min_hold, q.max_lifetime);
 		ELSE
-			a := pglatch_lease.give(q.name, q.holder, q.id, q.token);
+			a := pglatch_lease.give(q.name, q.holder, q.id, q.token, q.key);
 		END IF;
 		i := q.ord;
 		outcome := a.outcome;

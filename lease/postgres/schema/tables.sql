@@ -34,7 +34,10 @@ CREATE TABLE IF NOT EXISTS pglatch_lease.locks (
 	-- ended, and else the earliest time at which a sweep has something to do with the row. A
 	-- renewal leaves both, so that it touches no index.
 	settled bool NOT NULL DEFAULT false,
-	due_at timestamptz NOT NULL DEFAULT '-infinity'
+	due_at timestamptz NOT NULL DEFAULT '-infinity',
+	-- A digest of the last release of the name that had an idempotency key, perhaps of an
+	-- earlier lease; '' = there was none.
+	last_release text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 
 CREATE INDEX IF NOT EXISTS locks_due ON pglatch_lease.locks (settled, due_at);
