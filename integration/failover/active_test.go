@@ -89,22 +89,26 @@ func (f *fleet) client(c leasehttp.ClientConfig) *leasehttp.Client {
 // active, and restarted in order. All their answers together are legal.
 func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t *testing.T) {
 	t.Parallel()
-	rounds := soak.Size(t, 4, 40)
+	rounds := soak.Size(t, 4, 64) // every other one is a kill
 	f := newFleet(t, 3)
 	config := leaseload.Config{Prefix: "job", TTL: 2 * time.Second}
 	for _, url := range f.urls() {
-		for i := range 4 { // that send nothing again: the servers do
-			client := f.client(leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1})
-			config.Stores = append(config.Stores, leaseload.Remote{Client: client, Wait: time.Duration(i%2) * time.Second})
+		for i := range 4 { // that resend nothing but half of the releases
+			remote := leaseload.Remote{Client: f.client(leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1}), Wait: time.Duration(i%2) * time.Second}
+			if i < 2 {
+				remote.Releaser = f.client(leasehttp.ClientConfig{BaseURLs: f.urls()})
+			}
+			config.Stores = append(config.Stores, remote)
 		}
 	}
 	l := leaseload.Start(t, config)
-	faults := 0
+	kills := 0
 	for round := range rounds {
 		l.Await(50)
 		at := f.active(-1)
-		switch faults++; round % 3 {
-		case 0:
+		switch round % 4 {
+		case 0, 3:
+			kills++
 			f.programs[at].Kill()
 			l.Await(20)
 			f.active(at)
@@ -124,7 +128,8 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 		}
 	}
 	l.Await(100)
-	t.Logf("%d faults of the active server", faults)
+	l.AwaitOperations(soak.Size(t, 0, 10_000))
+	t.Logf("%d faults of the active server, %d of them kills", rounds, kills)
 	l.RequireLegal(t.Context())
 }
 

@@ -70,19 +70,35 @@ func (f *fleet) active(but int) (active int) {
 	return active
 }
 
+func (f *fleet) urls() (all []string) {
+	for _, a := range f.addresses {
+		all = append(all, "http://"+a)
+	}
+	return all
+}
+
+func (f *fleet) client(c leasehttp.ClientConfig) *leasehttp.Client {
+	f.t.Helper()
+	client, err := leasehttp.NewClient(c)
+	require.NoError(f.t, err)
+	f.t.Cleanup(client.Close)
+	return client
+}
+
 // Clients work at three servers, of which the active one is killed, stopped for longer than it stays
 // active, and restarted in order. All their answers together are legal.
 func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t *testing.T) {
 	t.Parallel()
-	rounds := soak.Size(t, 3, 40)
+	rounds := soak.Size(t, 3, 64) // every other one is a kill
 	f := newFleet(t, 3, serve(t, etcdtest.Member{NoFsync: true}))
 	config := leaseload.Config{Prefix: "job", TTL: 4 * time.Second}
-	for _, address := range f.addresses {
-		for i := range 4 { // that send nothing again: the servers do
-			client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + address}, Resends: -1})
-			require.NoError(t, err)
-			t.Cleanup(client.Close)
-			config.Stores = append(config.Stores, leaseload.Remote{Client: client, Wait: time.Duration(i%2) * time.Second})
+	for _, url := range f.urls() {
+		for i := range 4 { // that resend nothing but half of the releases
+			remote := leaseload.Remote{Client: f.client(leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1}), Wait: time.Duration(i%2) * time.Second}
+			if i < 2 {
+				remote.Releaser = f.client(leasehttp.ClientConfig{BaseURLs: f.urls()})
+			}
+			config.Stores = append(config.Stores, remote)
 		}
 	}
 	l := leaseload.Start(t, config)
@@ -96,11 +112,13 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 			successions = append(successions, time.Since(began).Round(time.Millisecond))
 		}
 	}
+	kills := 0
 	for round := range rounds {
 		l.Await(50)
 		at := f.active(-1)
-		switch round % 3 {
-		case 0:
+		switch round % 4 {
+		case 0, 3:
+			kills++
 			f.processes[at].Kill()
 			fault(at)()
 			f.start(at)
@@ -117,7 +135,8 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 		}
 	}
 	l.Await(100)
-	t.Logf("%d faults of the active server; 20 grants after %v, another one active after %v", rounds, gaps, successions)
+	l.AwaitOperations(soak.Size(t, 0, 10_000))
+	t.Logf("%d faults of the active server, %d of them kills; 20 grants after %v, another one active after %v", rounds, kills, gaps, successions)
 	l.RequireLegal(t.Context())
 }
 
@@ -125,11 +144,7 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 func TestNoErrorReachesAClientWhileAllLockServersAreRestarted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, serve(t, etcdtest.Member{NoFsync: true}))
-	var urls []string
-	for _, address := range f.addresses {
-		urls = append(urls, "http://"+address)
-	}
-	clients := leaseload.StartSteady(t, urls, 80)
+	clients := leaseload.StartSteady(t, f.urls(), 80)
 	clients.Await(200)
 	for i, p := range f.processes {
 		p.Signal(syscall.SIGTERM)

@@ -128,6 +128,12 @@ func (l *Load) Await(more int64) {
 	require.Eventually(l.t, func() bool { return l.Granted() >= target }, 3*time.Minute, time.Millisecond, "no load")
 }
 
+// AwaitOperations waits until the History has recorded so many calls.
+func (l *Load) AwaitOperations(n int) {
+	l.t.Helper()
+	require.Eventually(l.t, func() bool { return l.History.Counts().Operations >= n }, 10*time.Minute, 10*time.Millisecond, "no load")
+}
+
 // Stop ends the clients, and waits for their last calls.
 func (l *Load) Stop() {
 	l.stop()
@@ -170,6 +176,19 @@ type Remote struct {
 	*leasehttp.Client
 
 	Wait time.Duration // of each acquire, in the queue of the server
+
+	// Releaser sends releases, and may resend them: the outcome is that of the first one that had an
+	// effect. nil = Client does. An acquire must not be resent: if its first lease expires before
+	// that, the history does not know of the lease.
+	Releaser *leasehttp.Client
+}
+
+// Release implements lease.Store.
+func (r Remote) Release(ctx context.Context, c lease.Claim) error {
+	if r.Releaser != nil {
+		return r.Releaser.Release(ctx, c)
+	}
+	return r.Client.Release(ctx, c)
 }
 
 // Acquire implements lease.Store.
