@@ -165,8 +165,15 @@ func TestAHandOverWhoseServerIsKilledIsMadeOnce(t *testing.T) {
 		assert.NoError(t, err)
 		got <- next
 	}()
-	waits := func() bool { return strings.Contains(body(t, p.urls[0]+"/metrics"), "lock_waiters 1\n") }
-	clitest.Eventually(t, waits, func() string { return "nobody waits at the first" })
+	refused := func() bool { // it waits until the lock is handed over
+		return strings.Contains(body(t, p.urls[0]+"/metrics"), `lock_op_duration_seconds_count{op="acquire"} 2`+"\n")
+	}
+	clitest.Eventually(t, refused, func() string { return "nobody waits at the first" })
+	p.then = func() {
+		record, err := other.Get(t.Context(), "job")
+		assert.NoError(t, err)
+		assert.Equal(t, "b", record.Holder, "the first server handed the lock over")
+	}
 	p.loseAnswersTo("/release")
 	require.NoError(t, cl.Release(t.Context(), l.Claim))
 	assert.Equal(t, 137, p.first.Wait())
