@@ -60,10 +60,10 @@ type HandOverer interface {
 // a release whose answer was lost can be sent again, by way of another process too, after somebody
 // else got the name.
 type KeyedReleaser interface {
-	// ReleaseKeyed does the same as Release, with one exception. If the claim is not the current one,
-	// but r is the last release of the name that ended a lease and had a key, it returns nil and
-	// changes nothing. Holder, ID, Token and key must all be the same. A request without a key is
-	// never the last release.
+	// ReleaseKeyed does the same as Release, with one exception. Of the releases that ended a lease of
+	// the name and had a key, the store keeps the last one. If r is that one, ReleaseKeyed returns nil
+	// instead of *StaleError, and changes nothing. Holder, ID, Token and key must all be the same. A
+	// request without a key is never that one.
 	ReleaseKeyed(ctx context.Context, r ReleaseRequest) error
 }
 

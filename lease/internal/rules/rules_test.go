@@ -38,6 +38,28 @@ func TestATokenIsAboveTheRowAndTheFloor(t *testing.T) {
 	}
 }
 
+func TestTheProofOfAReleaseDependsOnEveryPart(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]lease.ReleaseRequest)
+	for _, r := range []lease.ReleaseRequest{
+		{Claim: lease.Claim{Name: "job", Holder: "ab", ID: "cd", Token: 1}, IdempotencyKey: "ef"},
+		{Claim: lease.Claim{Name: "job", Holder: "a", ID: "bcd", Token: 1}, IdempotencyKey: "ef"},
+		{Claim: lease.Claim{Name: "job", Holder: "abcd", ID: "", Token: 1}, IdempotencyKey: "ef"},
+		{Claim: lease.Claim{Name: "job", Holder: "ab", ID: "cde", Token: 1}, IdempotencyKey: "f"},
+		{Claim: lease.Claim{Name: "job", Holder: "cd", ID: "ab", Token: 1}, IdempotencyKey: "ef"},
+		{Claim: lease.Claim{Name: "job", Holder: "ab", ID: "ef", Token: 1}, IdempotencyKey: "cd"},
+		{Claim: lease.Claim{Name: "job", Holder: "ab", ID: "cd", Token: 2}, IdempotencyKey: "ef"},
+		{Claim: lease.Claim{Name: "job", Holder: "ab", ID: "cd", Token: 256}, IdempotencyKey: "ef"},
+	} {
+		proof := rules.ReleaseProof(r)
+		require.Equal(t, proof, rules.ReleaseProof(r))
+		require.NotContains(t, seen, proof, "%+v and %+v", r, seen[proof])
+		seen[proof] = r
+		r.IdempotencyKey = ""
+		require.Empty(t, rules.ReleaseProof(r))
+	}
+}
+
 func TestTokensThatAreUsedUpAreAnError(t *testing.T) {
 	t.Parallel()
 	_, _, err := rules.Acquire(rules.Row{}, lease.MaxToken, start, request(time.Second), "id")
