@@ -249,6 +249,8 @@ var trials = map[string]trial{
 	"curl 'http://localhost:8080/v1/locks/nightly-report?wait=10s&index=7'":                                                                      after("pglatch lease run nightly-report -- ./report.sh", ends(0, `"state":"FREE"`)),
 	`curl --json '{"renewals":[{"lock":"a","owner_id":"w","lease_id":"x","fencing_token":1,"ttl_ms":30000}]}' http://localhost:8080/v1/renewals`: ends(0, "lock-not-found"),
 	`curl --json '{"owner_id":"worker-1","ttl_ms":30000}' 'http://localhost:8080/v1/locks/nightly-report/acquire?wait=10s'`:                      ends(0, `"fencing_token":1`),
+
+	`curl --json '{"operations":[{"acquire":{"lock":"a","owner_id":"w","ttl_ms":30000,"idempotency_key":"k1"}},{"release":{"lock":"b","owner_id":"w","lease_id":"x","fencing_token":1}}]}' http://localhost:8080/v1/batch`: ends(0, `{"status":200,"lease":{"lock":"a"`),
 }
 
 // after another command that ends well.

@@ -19,6 +19,7 @@
 //	POST /v1/locks/{lock}/adopt       owner_id, lease_id: the lease again, for a restarted holder
 //	POST /v1/renewals                 renewals: up to 500 of these, each with its lock
 //	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
+//	POST /v1/batch                    operations: up to 1,000 acquires, renewals and releases, each with its lock
 //	POST /v1/locks/{lock}/force-release   reason [, lease_id, fencing_token]: ends the lease of another, for admins
 //	GET  /v1/locks/{lock}             the current or last lease, state FREE, HELD or EXPIRED, version
 //	     …?wait=10s&index=7           the same, as soon as the version is not 7
@@ -47,6 +48,30 @@
 // Many leases can be renewed in one request: in one operation, if the store is a
 // lease.BatchRenewer. Each renewal has its own answer, a lease or a Problem, as if it had come
 // alone. The server checks rights for each, and calls Authorize for each.
+//
+// # Batches
+//
+// POST /v1/batch carries out many operations: {"operations":[{"acquire":{…}},{"renew":{…}},…]}. Each
+// is an object with one of acquire, renew and release. Its value is the body of the single request,
+// and the lock. Each result has the status that the operation would have had alone, and one of
+// lease, released and problem. The results are in the order of the operations.
+//
+//   - Rights, prefixes, TTL policies and idempotency keys apply to each operation. Authorize is
+//     called for the request, and then for each operation with the path that it would have alone.
+//     Rate counts each operation; those above it are refused with 429 (rate-limited).
+//   - Operations on one lock are carried out one after the other, in the order of the batch, also if
+//     one of them is refused. Operations on different locks are carried out at the same time. The
+//     store groups them: they share transactions and commits as if many clients had sent them.
+//     Renewals of different locks are one operation of a store that is a lease.BatchRenewer.
+//   - A batch does not wait. An acquire with a wait above 0s is refused with 422 (out-of-range), and
+//     one with slots or mode with 400, because it can wait behind others.
+//   - Operations that have not begun after StoreTimeout are refused with 503 (lock-busy-retry).
+//   - A batch can be sent again if its answer was lost. Each operation then gets the answer that it
+//     would get if it was sent again alone.
+//   - A body that is not well-formed, is above MaxBody or has more than 1,000 operations is refused
+//     as a whole, and nothing is done. At 64 KiB, a batch has room for some 400 operations.
+//
+// # Who sees the id of a lease
 //
 // GET shows the lease_id only to bearers of a Token with the right Admin, because anyone who knows
 // it can release the lease. Only the holder should know it. A request beyond its Token's rights is
@@ -154,7 +179,8 @@
 //
 // Each server checks the client's token. The active one checks it again, and calls Authorize with
 // the forwarded request. Rate is checked by the server that the client asked, and again by the
-// active one unless the servers have a Peers.Token or Peers.Certificate. A client's certificate
+// active one unless the servers have a Peers.Token or Peers.Certificate. A batch is forwarded as a
+// whole, so the active one counts its operations for the client's address. A client's certificate
 // counts at the active server only if the server that forwards has a certificate with the name in
 // Peers.Certificate. With Peers.Token or Peers.Certificate, a server takes no forwarded requests
 // from others.

@@ -204,6 +204,17 @@ func TestAnswersAreAsTheDocumentDescribes(t *testing.T) {
 		require.Equal(t, status, a.status, "%s: %s", body, a.body)
 		d.checkAnswer(t, "/v1/renewals", http.MethodPost, a)
 	}
+	for body, status := range map[string]int{
+		`{"operations":[{"acquire":{"lock":"third","owner_id":"a","ttl_ms":600000}},{"renew":{"lock":"other",` + held + `,"ttl_ms":600000}},{"release":{"lock":"other",` + held + `}}]}`: 200,
+		`{"operations":[{"acquire":{"lock":"third","owner_id":"b","ttl_ms":1,"wait":"1s"}},{"renew":{"lock":"third",` + free + `,"ttl_ms":600000}},{}]}`:                                 200,
+		`{"operations":[{"acquire":{"lock":"other","Lock":"none"}}]}`:                    400,
+		`{"operations":[` + strings.Repeat("{},", 1000) + `{}]}`:                         413,
+		`{"operations":[{"release":{"lock":"o","fencing_token":99999999999999999999}}]}`: 422,
+	} {
+		a := send(t, h, http.MethodPost, "/v1/batch", body)
+		require.Equal(t, status, a.status, "%s: %s", body, a.body)
+		d.checkAnswer(t, "/v1/batch", http.MethodPost, a)
+	}
 	d.checkAnswer(t, path, http.MethodGet, send(t, h, http.MethodGet, "/v1/locks/job", ""))
 	d.checkAnswer(t, path, http.MethodGet, send(t, h, http.MethodGet, "/v1/locks/none", ""))
 	for _, target := range []string{"/v1/locks?limit=1", "/v1/locks?limit=0", "/v1/locks?limit=x", "/v1/openapi.json", "/metrics", "/healthz", "/readyz"} {

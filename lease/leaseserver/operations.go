@@ -2,6 +2,7 @@ package leaseserver
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,27 +28,42 @@ func (s *Server) acquire(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	r := body.Request(name)
-	if r.TTL, err = s.ttl(name, r.TTL); err != nil {
-		return err
-	}
 	if body.IsShare() {
+		r := body.Request(name)
+		if r.TTL, err = s.ttl(name, r.TTL); err != nil {
+			return err
+		}
 		return s.acquireShare(c, &body, r, wait)
-	}
-	if err := cmp.Or(r.Validate(), checkPlain(name)); err != nil {
-		return err
 	}
 	if wait > 0 { // or the timeout of reading the request would end it
 		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
 	}
-	l, waited, err := s.queue.acquire(c.Request().Context(), r, wait)
-	s.metrics.request(opAcquire, err)
+	answer, err := s.acquireLease(c.Request().Context(), name, &body, wait, waitedBefore(c))
 	if err != nil {
 		return err
 	}
-	answer := wire.NewLeaseBody(l)
-	answer.WaitedMS = (waitedBefore(c) + waited).Milliseconds()
 	return respond(c, &answer)
+}
+
+// acquireLease carries out an acquire of an ordinary lease. before is for how long its request has
+// been under way.
+func (s *Server) acquireLease(ctx context.Context, name string, body *wire.AcquireBody, wait, before time.Duration) (wire.LeaseBody, error) {
+	r := body.Request(name)
+	var err error
+	if r.TTL, err = s.ttl(name, r.TTL); err != nil {
+		return wire.LeaseBody{}, err
+	}
+	if err := cmp.Or(r.Validate(), checkPlain(name)); err != nil {
+		return wire.LeaseBody{}, err
+	}
+	l, waited, err := s.queue.acquire(ctx, r, wait)
+	s.metrics.request(opAcquire, err)
+	if err != nil {
+		return wire.LeaseBody{}, err
+	}
+	answer := wire.NewLeaseBody(l)
+	answer.WaitedMS = (before + waited).Milliseconds()
+	return answer, nil
 }
 
 func (s *Server) renew(c echo.Context) error {
@@ -59,21 +75,35 @@ func (s *Server) renew(c echo.Context) error {
 	if err := s.readBody(c.Request(), &body); err != nil {
 		return err
 	}
-	r := body.Request(name)
-	if r.TTL, err = s.ttl(name, r.TTL); err != nil {
-		return err
-	}
-	if err := r.Validate(); err != nil {
-		return err
-	}
-	l, err := s.meter.renew(c.Request().Context(), r)
-	s.metrics.request(opRenew, err)
+	r, err := s.renewal(name, &body)
 	if err != nil {
 		return err
 	}
-	s.queue.renewed(l)
-	answer := wire.NewLeaseBody(l)
+	answer, err := s.renewLease(c.Request().Context(), r)
+	if err != nil {
+		return err
+	}
 	return respond(c, &answer)
+}
+
+// renewal returns the request of a renewal, with the TTL that the policies give it.
+func (s *Server) renewal(name string, body *wire.RenewBody) (r lease.RenewRequest, err error) {
+	r = body.Request(name)
+	if r.TTL, err = s.ttl(name, r.TTL); err != nil {
+		return r, err
+	}
+	return r, r.Validate()
+}
+
+// renewLease carries out a renewal.
+func (s *Server) renewLease(ctx context.Context, r lease.RenewRequest) (wire.LeaseBody, error) {
+	l, err := s.meter.renew(ctx, r)
+	s.metrics.request(opRenew, err)
+	if err != nil {
+		return wire.LeaseBody{}, err
+	}
+	s.queue.renewed(l)
+	return wire.NewLeaseBody(l), nil
 }
 
 func (s *Server) release(c echo.Context) error {
@@ -85,11 +115,20 @@ func (s *Server) release(c echo.Context) error {
 	if err := s.readBody(c.Request(), &body); err != nil {
 		return err
 	}
-	r := lease.ReleaseRequest{Claim: body.Claim(name), IdempotencyKey: body.IdempotencyKey}
-	if err := r.Validate(); err != nil {
+	answer, err := s.releaseLease(c.Request().Context(), name, &body)
+	if err != nil {
 		return err
 	}
-	err = s.queue.releaseKeyed(c.Request().Context(), r)
+	return respond(c, &answer)
+}
+
+// releaseLease carries out a release.
+func (s *Server) releaseLease(ctx context.Context, name string, body *wire.ReleaseBody) (wire.ReleasedBody, error) {
+	r := lease.ReleaseRequest{Claim: body.Claim(name), IdempotencyKey: body.IdempotencyKey}
+	if err := r.Validate(); err != nil {
+		return wire.ReleasedBody{}, err
+	}
+	err := s.queue.releaseKeyed(ctx, r)
 	switch {
 	case err == nil:
 		s.memo.add(r)
@@ -97,10 +136,7 @@ func (s *Server) release(c echo.Context) error {
 		err = nil
 	}
 	s.metrics.request(opRelease, err)
-	if err != nil {
-		return err
-	}
-	return respond(c, &wire.ReleasedBody{Lock: name, ClaimBody: body.ClaimBody})
+	return wire.ReleasedBody{Lock: name, ClaimBody: body.ClaimBody}, err
 }
 
 func (s *Server) get(c echo.Context) error {

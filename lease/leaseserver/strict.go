@@ -25,6 +25,9 @@ func (o open) inside() reflect.Type {
 		return nil
 	case o.seen != nil && o.into.Kind() == reflect.Struct:
 		f, _ := fieldOf(o.into, o.name)
+		if f.Type != nil && f.Type.Kind() == reflect.Pointer {
+			return f.Type.Elem()
+		}
 		return f.Type
 	case o.seen == nil && o.into.Kind() == reflect.Slice:
 		return o.into.Elem()

@@ -53,6 +53,7 @@ var fields = [...]struct {
 	{"Mode", "mode", false},
 	{"Index", "index", true},
 	{"Renewals", "renewals", true},
+	{"Operations", "operations", true},
 	{"Reason", "reason", false},
 }
 
