@@ -1,7 +1,9 @@
 package leasehttp_test
 
 import (
+	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/sqlite"
 )
 
 const benchClients = 80
@@ -43,18 +46,46 @@ func benchmark(b *testing.B, cycle func(b *testing.B, cl *leasehttp.Client, work
 }
 
 // BenchmarkUncontended acquires and releases, each client a lock of its own.
-func BenchmarkUncontended(b *testing.B) {
-	benchmark(b, func(b *testing.B, cl *leasehttp.Client, worker string) {
-		b.Helper()
-		l, err := cl.Acquire(b.Context(), lease.AcquireRequest{Name: "lock-" + worker, Holder: worker, TTL: time.Minute})
-		if err != nil {
-			b.Error(err)
-			return
-		}
-		if err := cl.Release(b.Context(), l.Claim); err != nil {
-			b.Error(err)
-		}
-	})
+func BenchmarkUncontended(b *testing.B) { benchmark(b, cycle) }
+
+func cycle(b *testing.B, cl *leasehttp.Client, worker string) {
+	b.Helper()
+	l, err := cl.Acquire(b.Context(), lease.AcquireRequest{Name: "lock-" + worker, Holder: worker, TTL: time.Minute})
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	if err := cl.Release(b.Context(), l.Claim); err != nil {
+		b.Error(err)
+	}
+}
+
+// BenchmarkUncontendedDurable is BenchmarkUncontended on a store that syncs to disk, with some
+// numbers of clients.
+func BenchmarkUncontendedDurable(b *testing.B) {
+	for _, clients := range []int{1, 2, 8, benchClients} {
+		b.Run(strconv.Itoa(clients), func(b *testing.B) {
+			store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "locks.db"), sqlite.Config{})
+			require.NoError(b, err)
+			b.Cleanup(func() { require.NoError(b, store.Close()) })
+			_, h := servetest.Serve(b, leaseserver.Config{Store: store})
+			cl := servetest.Client(b, h, leasehttp.ClientConfig{})
+			start := cpuTime(b)
+			var wg sync.WaitGroup
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			for i := range clients {
+				wg.Go(func() {
+					for left.Add(-1) >= 0 {
+						cycle(b, cl, strconv.Itoa(i))
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
+			b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(b.N), "cpu-us/cycle")
+		})
+	}
 }
 
 // BenchmarkHotLock acquires and releases one lock, waiting in the server.

@@ -26,6 +26,7 @@ type call struct {
 	query  string
 	body   any
 	until  time.Time // the server may wait for the lock until then; zero = it does not wait
+	line   lineKind  // with which calls it can share its first request
 }
 
 // wait returns the rest of the time to wait.
@@ -63,8 +64,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 	lost := false // a sending may have been carried out
 	for sending := 0; ; sending++ {
 		server, left := c.servers.turn(first, sending)
-		sent := lease.Now()
-		problem, err := c.send(ctx, c.servers.all[server], k, data, decode, left)
+		problem, sent, err := c.send(ctx, c.servers.all[server], k, data, decode, left, sending == 0)
 		if err == nil && problem == nil {
 			return sent, nil
 		}
@@ -142,29 +142,37 @@ func (e *unknownError) Error() string {
 }
 
 // send sends a call to a server once, and decodes the answer or returns a problem. If the server is
-// silent, send leaves time for the other servers of the round and for the pause after it.
-func (c *Client) send(ctx context.Context, server *transport, k *call, data []byte, decode func([]byte) error, left int) (*wire.Problem, error) {
+// silent, send leaves time for the other servers of the round and for the pause after it. The first
+// sending of a call can share a request with others; one that is repeated is alone. The Moment is
+// from before the sending.
+func (c *Client) send(ctx context.Context, server *transport, k *call, data []byte, decode func([]byte) error, left int, first bool) (*wire.Problem, lease.Moment, error) {
 	wait := k.wait()
 	timeout := c.config.Timeout + wait
 	if deadline, ok := ctx.Deadline(); ok && wait == 0 && len(c.servers.all) > 1 {
 		timeout = min(timeout, time.Until(deadline)/time.Duration(left+2))
 	}
-	a, err := server.send(ctx, k.method, k.target(wait), data, timeout)
+	var a answer
+	var err error
+	if line := k.line; line != noLine && first {
+		a, err = server.lines[line].send(ctx, k, data, timeout)
+	} else {
+		a, err = server.send(ctx, k.method, k.target(wait), data, timeout)
+	}
 	if err != nil {
-		return nil, err
+		return nil, a.sent, err
 	}
 	switch media, _, _ := mime.ParseMediaType(a.contentType); {
 	case a.status == http.StatusOK && media == wire.JSONType:
-		return nil, decode(a.body)
+		return nil, a.sent, decode(a.body)
 	case media == problem.MediaType:
 		problem := new(wire.Problem)
 		if err := json.Unmarshal(a.body, problem); err != nil {
-			return nil, err
+			return nil, a.sent, err
 		}
 		problem.Status = a.status
-		return problem, nil
+		return problem, a.sent, nil
 	}
-	return &wire.Problem{Status: a.status, Title: http.StatusText(a.status)}, nil // from a proxy or the like
+	return &wire.Problem{Status: a.status, Title: http.StatusText(a.status)}, a.sent, nil // from a proxy or the like
 }
 
 // target returns the path and the query of a call.

@@ -52,14 +52,18 @@ func NewClient(c ClientConfig) (*Client, error) {
 	c.setDefaults()
 	client := &Client{config: c}
 	for _, base := range bases {
-		client.servers.all = append(client.servers.all, newTransport(&c, base))
+		server := newTransport(&c, base)
+		for kind := noLine + 1; kind < lineKinds; kind++ {
+			server.lines[kind] = newLine(server, client.goIfOpen)
+		}
+		client.servers.all = append(client.servers.all, server)
 	}
 	client.ctx, client.cancel = context.WithCancel(context.Background())
 	return client, nil
 }
 
-// Close ends all heartbeats, blocks until they have ended, and closes idle connections. Leases stay
-// until they are released or expire.
+// Close ends all heartbeats, blocks until they have ended, and closes idle connections. It also
+// waits for batches that are under way. Leases stay until they are released or expire.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -114,9 +118,12 @@ func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.
 
 // askAcquire also returns the Moment from which the answer's lease counts.
 func (c *Client) askAcquire(ctx context.Context, name string, body wire.AcquireBody, wait time.Duration) (wire.LeaseBody, lease.Moment, error) {
-	call := call{method: http.MethodPost, name: name, verb: "acquire", body: body}
-	if wait > 0 {
+	call := call{method: http.MethodPost, name: name, verb: verbAcquire, body: body}
+	switch {
+	case wait > 0:
 		call.until = time.Now().Add(wait)
+	case !body.IsShare():
+		call.line = lineOfAcquires
 	}
 	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call)
 	if err == nil && answer.OwnerID != body.OwnerID {
@@ -131,15 +138,16 @@ func (c *Client) askAcquire(ctx context.Context, name string, body wire.AcquireB
 
 // Renew prolongs a lease; see lease.Store.
 func (c *Client) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
-	l, _, err := c.renew(ctx, r)
+	l, _, err := c.renew(ctx, r, lineOfClaims)
 	return l, err
 }
 
-func (c *Client) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, lease.Moment, error) {
+// renew can share its request with others of the line.
+func (c *Client) renew(ctx context.Context, r lease.RenewRequest, line lineKind) (lease.Lease, lease.Moment, error) {
 	if err := r.Validate(); err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
-	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call{method: http.MethodPost, name: r.Name, verb: "renew", body: wire.NewRenewBody(r)})
+	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call{method: http.MethodPost, name: r.Name, verb: verbRenew, body: wire.NewRenewBody(r), line: line})
 	if err == nil {
 		err = checkRenewal(r, &answer)
 	}
@@ -166,7 +174,7 @@ func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
 		return err
 	}
 	body := wire.ReleaseBody{ClaimBody: wire.NewClaimBody(claim), IdempotencyKey: rand.Text()}
-	answer, _, err := ask[wire.ReleasedBody](ctx, c, &call{method: http.MethodPost, name: claim.Name, verb: "release", body: body})
+	answer, _, err := ask[wire.ReleasedBody](ctx, c, &call{method: http.MethodPost, name: claim.Name, verb: verbRelease, body: body, line: lineOfClaims})
 	if err == nil {
 		err = checkAnswer(claim.Name, answer.Lock)
 	}

@@ -57,6 +57,27 @@
 // renewal that has no answer in half of its time, or that failed, is sent again in a request of its
 // own.
 //
+// # Calls at the same time
+//
+// What the goroutines of one client ask at the same time shares requests. While a batch or four
+// plain requests are under way, the acquires that do not wait gather, and go out together in the next
+// batch. So do renewals, also those of heartbeats, and releases. Acquires and the others do not delay
+// each other. A call that no other joins is the plain request.
+//
+//   - Each call has its own result, as if it had been sent alone. If a caller's context ends, the
+//     others get their results.
+//   - If the answer to a batch is lost, each of its calls is sent again alone, with its idempotency
+//     key.
+//   - A batch is answered when all its operations are done. Calls that gather
+//     wait for at most 25 ms, and then go out. A heartbeat whose renewal has
+//     no answer in half of its time sends it again alone.
+//   - AcquireWait with a wait above 0, Do, AcquireShare, and AcquireWithRetry without NoLongPoll send
+//     acquires alone, because the server lets them wait.
+//   - A server that does not take batches, such as one of an earlier version, gets plain requests.
+//     After a minute, the client tries a batch again.
+//   - The context of a batch's request has no values of its callers. A tracing HTTPClient sees a
+//     request of its own.
+//
 // # A holder that is started again
 //
 // A program can keep the name, the owner and the id of its lease (Lease.Claim). After a crash or

@@ -171,11 +171,7 @@ func (h *heartbeat) renew(ctx context.Context) error {
 	if h.alone {
 		return h.renewAlone(ctx)
 	}
-	all := h.client.together.gather(h)
-	if len(all) == 1 {
-		return h.renewAlone(ctx)
-	}
-	if len(all) > 1 && !h.client.goIfOpen(func() { h.client.renewTogether(all) }) {
+	if all := h.client.together.gather(h); len(all) > 0 && !h.client.goIfOpen(func() { h.client.renewTogether(all) }) {
 		return errClosed
 	}
 	timer := time.NewTimer(h.lease.Remaining() / 2)
@@ -192,7 +188,7 @@ func (h *heartbeat) renew(ctx context.Context) error {
 
 func (h *heartbeat) renewAlone(ctx context.Context) error {
 	var r renewal
-	r.lease, r.from, r.err = h.client.renew(ctx, h.request())
+	r.lease, r.from, r.err = h.client.renew(ctx, h.request(), noLine)
 	return h.take(r)
 }
 

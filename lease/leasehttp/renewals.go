@@ -50,7 +50,7 @@ func (c *Client) renewAll(ctx context.Context, all []lease.RenewRequest, done fu
 			c.renewSingly(ctx, all, p, done)
 			return
 		}
-		answer, sent, err := ask[wire.RenewedBody](ctx, c, &call{method: http.MethodPost, path: "/v1/renewals", body: p})
+		answer, sent, err := ask[wire.RenewedBody](ctx, c, &call{method: http.MethodPost, path: "/v1/renewals", body: p, line: lineOfClaims})
 		switch {
 		case err == nil && len(answer.Results) != len(p.index):
 			err = errMixedUp
@@ -78,7 +78,7 @@ func (c *Client) sendsSingly() bool {
 func (c *Client) renewSingly(ctx context.Context, all []lease.RenewRequest, p parcel, done func(i int, r renewal)) {
 	each(p.index, func(i int) {
 		var r renewal
-		r.lease, r.from, r.err = c.renew(ctx, all[i])
+		r.lease, r.from, r.err = c.renew(ctx, all[i], lineOfClaims)
 		done(i, r)
 	})
 }

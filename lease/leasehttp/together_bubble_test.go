@@ -58,7 +58,7 @@ func (d *direct) breaks(fault func(r *http.Request, serve func() *http.Response)
 func (d *direct) requests() (alone, together int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.sent["renew"], d.sent["renewals"]
+	return d.sent["renew"], d.sent["renewals"] + d.sent["batch"]
 }
 
 // A flock is leases of one client, with their heartbeats.

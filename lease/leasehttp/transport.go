@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
@@ -30,6 +31,8 @@ type transport struct {
 	header http.Header
 	prefix string        // of request ids
 	sent   atomic.Uint64 // requests
+
+	lines [lineKinds]*line // that share requests; none for noLine
 }
 
 // An answer is a server's response.
@@ -37,6 +40,7 @@ type answer struct {
 	status      int
 	contentType string
 	body        []byte
+	sent        lease.Moment // from before the request was sent
 }
 
 var (
@@ -107,7 +111,9 @@ func (t *transport) send(ctx context.Context, method, target string, body []byte
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
 	defer cancel()
+	sent := lease.Now()
 	a, err := t.exchange(bounded, method, target, body)
+	a.sent = sent
 	if err == nil {
 		return a, nil
 	}
@@ -150,5 +156,5 @@ func readAnswer(response *http.Response) (answer, error) {
 	if err == nil && len(data) > maxAnswer {
 		err = errTooLong
 	}
-	return answer{response.StatusCode, response.Header.Get("Content-Type"), data}, err
+	return answer{status: response.StatusCode, contentType: response.Header.Get("Content-Type"), body: data}, err
 }

@@ -1,0 +1,412 @@
+package leasehttp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/problem"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
+)
+
+// A line makes batches of what the goroutines of a client ask of one server at the same time. While
+// a batch or some plain requests are under way, other sendings gather, and go out together in the
+// next batch. A sending that finds few under way, or that no other joins, is a plain request.
+type line struct {
+	server *transport
+	goFunc func(func()) bool // starts a goroutine; false = the client is closed
+
+	mu      sync.Mutex
+	waiting []*sending
+	flying  int // plain requests under way that are not overdue; a batch counts as mostAlone
+	singly  *lease.Moment
+}
+
+// The kinds of calls that can share a request. Acquires can take long, such as those that wait for
+// guarded writes in PostgreSQL. They delay no renewal and no release, because they have a line of
+// their own.
+type lineKind int
+
+const (
+	noLine lineKind = iota
+	lineOfAcquires
+	lineOfClaims // renewals and releases
+	lineKinds
+)
+
+const (
+	// mostAlone is how many plain requests of a line are under way before others gather. A batch
+	// counts as that many.
+	mostAlone = 4
+
+	// patience is how long a request under way makes others gather. Then they go out without it.
+	patience = 25 * time.Millisecond
+
+	// gatherTurns is how often, at most, a line lets other goroutines run after a batch was answered.
+	// Those that continue at once can then share the next batch. The line never waits for one.
+	gatherTurns = 16
+
+	// perOperation bounds the bytes that an operation of a batch has beside its body and its name.
+	perOperation = 32
+
+	verbAcquire = "acquire"
+	verbRenew   = "renew"
+	verbRelease = "release"
+)
+
+// A sending is one sending of a call.
+type sending struct {
+	ctx        context.Context // of its caller
+	call       *call
+	data       []byte // the body of the plain request
+	lock       []byte // the name, in JSON; nil = the renewals of several locks
+	timeout    time.Duration
+	operations int
+	size       int
+	turn       chan turn // of size one
+}
+
+// A turn is the answer to a sending of a batch, or says that its goroutine has to send it alone.
+type turn struct {
+	alone  bool
+	flight *flight
+	answer answer
+	err    error
+}
+
+// A flight is a request under way; nil = one that no others wait for.
+type flight struct {
+	weight int
+	over   bool // it has landed, or is overdue
+	timer  *time.Timer
+}
+
+func newLine(server *transport, goFunc func(func()) bool) *line {
+	return &line{server: server, goFunc: goFunc}
+}
+
+// send does what transport.send does, alone or together with others.
+func (l *line) send(ctx context.Context, k *call, data []byte, timeout time.Duration) (answer, error) {
+	start := time.Now()
+	f, s := l.enter(ctx, k, data, timeout)
+	if s != nil {
+		t, err := l.await(s)
+		if err != nil {
+			return answer{}, err
+		}
+		if cause := context.Cause(ctx); t.err != nil && cause != nil { // of the caller, not of the batch
+			return answer{}, cause
+		}
+		if !t.alone {
+			return t.answer, t.err
+		}
+		f = t.flight
+	}
+	defer l.land(f)
+	return l.server.send(ctx, k.method, k.target(0), data, max(timeout-time.Since(start), time.Millisecond))
+}
+
+// enter returns a flight if the sending can go at once, alone. Else it returns the sending, which
+// waits for its turn. If it returns neither, the line is of no use.
+func (l *line) enter(ctx context.Context, k *call, data []byte, timeout time.Duration) (*flight, *sending) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.singly != nil && !l.singly.Passed():
+		return nil, nil
+	case l.flying < mostAlone && len(l.waiting) == 0:
+		return l.start(1), nil
+	}
+	s := newSending(ctx, k, data, timeout)
+	if s.size > maxRenewals {
+		return nil, nil
+	}
+	l.waiting = append(l.waiting, s)
+	return nil, s
+}
+
+func newSending(ctx context.Context, k *call, data []byte, timeout time.Duration) *sending {
+	s := &sending{ctx: ctx, call: k, data: data, timeout: timeout, operations: 1, turn: make(chan turn, 1)}
+	if p, ok := k.body.(parcel); ok {
+		s.operations = len(p.Renewals)
+	} else {
+		s.lock, _ = json.Marshal(k.name) //nolint:errchkjson // a string
+	}
+	s.size = len(data) + len(s.lock) + s.operations*perOperation
+	return s
+}
+
+// await returns the turn of a sending, or an error if its context or its time ends before.
+func (l *line) await(s *sending) (turn, error) {
+	bounded, cancel := context.WithTimeoutCause(s.ctx, s.timeout, errNoAnswer)
+	defer cancel()
+	select {
+	case t := <-s.turn:
+		return t, nil
+	case <-bounded.Done():
+	}
+	l.drop(s)
+	select {
+	case t := <-s.turn: // a flight waits for it
+		return t, nil
+	default:
+		return turn{}, context.Cause(bounded)
+	}
+}
+
+// drop removes a sending that waits.
+func (l *line) drop(s *sending) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, other := range l.waiting {
+		if other == s {
+			l.waiting = append(l.waiting[:i:i], l.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+// start begins a flight. It is called with mu.
+func (l *line) start(weight int) *flight {
+	l.flying += weight
+	f := &flight{weight: weight}
+	f.timer = time.AfterFunc(patience, func() { l.end(f) })
+	return f
+}
+
+// land ends a flight that was answered.
+func (l *line) land(f *flight) {
+	if f != nil {
+		f.timer.Stop()
+		l.end(f)
+	}
+}
+
+// end lets those go that gathered during a flight.
+func (l *line) end(f *flight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f.over {
+		return
+	}
+	f.over = true
+	l.flying -= f.weight
+	for l.flying < mostAlone && len(l.waiting) > 0 {
+		l.next()
+	}
+}
+
+// next begins a flight of sendings that wait. It is called with mu.
+func (l *line) next() {
+	group, repeated := l.take()
+	for _, s := range repeated {
+		s.turn <- turn{alone: true}
+	}
+	if len(group) == 1 {
+		group[0].turn <- turn{alone: true, flight: l.start(1)}
+		return
+	}
+	f := l.start(mostAlone)
+	if l.goFunc(func() { l.fly(f, group) }) {
+		return
+	}
+	f.timer.Stop()
+	f.over = true
+	l.flying -= f.weight
+	for _, s := range group {
+		s.turn <- turn{alone: true}
+	}
+}
+
+// take removes sendings that fit into one batch, the oldest first. A lock is in a batch once,
+// because operations on one lock wait for each other there. The others on it are repeated: they go
+// alone, at the same time. take is called with mu.
+func (l *line) take() (group, repeated []*sending) {
+	operations, size, n := 0, 0, 0
+	locks := make(map[string]bool, len(l.waiting))
+	for _, s := range l.waiting {
+		if s.lock != nil && locks[s.call.name] {
+			repeated = append(repeated, s)
+			n++
+			continue
+		}
+		operations, size = operations+s.operations, size+s.size
+		if len(group) > 0 && (operations > wire.MaxBatch || size > maxRenewals) {
+			break
+		}
+		locks[s.call.name] = true
+		group = append(group, s)
+		n++
+	}
+	if l.waiting = l.waiting[n:]; len(l.waiting) == 0 {
+		l.waiting = nil // releases the memory of those that were taken
+	}
+	return group, repeated
+}
+
+func (l *line) length() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting)
+}
+
+// fly sends a batch and delivers its answers. It ends when all callers have left.
+func (l *line) fly(f *flight, group []*sending) {
+	defer l.land(f)
+	ctx, cancel := whileAnyLasts(group)
+	defer cancel()
+	var timeout time.Duration
+	for _, s := range group {
+		timeout = max(timeout, s.timeout)
+	}
+	a, err := l.server.send(ctx, http.MethodPost, "/v1/batch", batchOf(group), timeout)
+	switch {
+	case err != nil:
+		deliver(group, turn{err: err})
+	case a.status != http.StatusOK:
+		deliver(group, l.refused(a))
+	default:
+		l.answer(group, a)
+	}
+	for i := 0; i < gatherTurns && l.length() < len(group); i++ {
+		runtime.Gosched()
+	}
+}
+
+// whileAnyLasts returns a context that ends when the contexts of all callers have ended.
+func whileAnyLasts(group []*sending) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var left atomic.Int64
+	left.Store(int64(len(group)))
+	stops := make([]func() bool, 0, len(group))
+	for _, s := range group {
+		stops = append(stops, context.AfterFunc(s.ctx, func() {
+			if left.Add(-1) == 0 {
+				cancel()
+			}
+		}))
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel()
+	}
+}
+
+// batchOf returns the body of a batch, which has the bodies of the plain requests.
+func batchOf(group []*sending) []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"operations":[`)
+	separator := ""
+	for _, s := range group {
+		if p, ok := s.call.body.(parcel); ok {
+			for _, data := range p.Renewals {
+				b.WriteString(separator + `{"renew":`)
+				b.Write(data)
+				b.WriteByte('}')
+				separator = ","
+			}
+			continue
+		}
+		b.WriteString(separator + `{"` + s.call.verb + `":{"lock":`)
+		b.Write(s.lock)
+		b.WriteByte(',')
+		b.Write(s.data[1:]) // it has an owner_id
+		b.WriteByte('}')
+		separator = ","
+	}
+	b.WriteString(`]}`)
+	return b.Bytes()
+}
+
+// refused returns the turn of all sendings of a batch that has another answer than its results. A
+// server that does not take batches, such as one of an earlier version, gets plain requests for a
+// while.
+func (l *line) refused(a answer) turn {
+	p := new(wire.Problem)
+	media, _, _ := mime.ParseMediaType(a.contentType)
+	if media != problem.MediaType || json.Unmarshal(a.body, p) != nil {
+		p.Type = ""
+	}
+	sentinel := wire.KindOfType(p.Type).Sentinel
+	undone := sentinel != nil && (errors.Is(sentinel, lease.ErrInvalid) || errors.Is(sentinel, ErrDenied))
+	if undone || sentinel == nil && (p.Type == wire.TypeInternal || a.status < http.StatusInternalServerError) {
+		until := lease.Now().Add(singlyFor)
+		l.mu.Lock()
+		l.singly = &until
+		l.mu.Unlock()
+	}
+	if undone {
+		return turn{alone: true}
+	}
+	return turn{answer: a}
+}
+
+func deliver(group []*sending, t turn) {
+	for _, s := range group {
+		s.turn <- t
+	}
+}
+
+// answer delivers the results of a batch.
+func (l *line) answer(group []*sending, a answer) {
+	var body wire.RawBatchedBody
+	err := json.Unmarshal(a.body, &body)
+	operations := 0
+	for _, s := range group {
+		operations += s.operations
+	}
+	if err == nil && len(body.Results) != operations {
+		err = errMixedUp
+	}
+	if err != nil {
+		deliver(group, turn{err: err})
+		return
+	}
+	all := body.Results
+	for _, s := range group {
+		t := turn{alone: s.lock != nil && isBusy(all[0])}
+		if !t.alone {
+			t.answer, t.err = answerOf(s.call, all[:s.operations])
+			t.answer.sent = a.sent
+		}
+		s.turn <- t
+		all = all[s.operations:]
+	}
+}
+
+// isBusy reports whether nothing was done because the store was busy. An operation that is alone can
+// wait for what keeps the store, such as a locked row.
+func isBusy(r wire.RawBatchResult) bool {
+	p := new(wire.Problem)
+	return r.Status == http.StatusServiceUnavailable && json.Unmarshal(r.Problem, p) == nil && p.Type == wire.TypeBusy
+}
+
+// answerOf returns the answer that a plain request would have got.
+func answerOf(k *call, results []wire.RawBatchResult) (answer, error) {
+	if _, ok := k.body.(parcel); ok {
+		data, err := json.Marshal(wire.RawBatchedBody{Results: results})
+		return answer{status: http.StatusOK, contentType: wire.JSONType, body: data}, err
+	}
+	r := results[0]
+	done := r.Lease
+	if k.verb == verbRelease {
+		done = r.Released
+	}
+	switch {
+	case r.Status == http.StatusOK && done != nil:
+		return answer{status: r.Status, contentType: wire.JSONType, body: done}, nil
+	case r.Status != http.StatusOK && r.Problem != nil:
+		return answer{status: r.Status, contentType: problem.MediaType, body: r.Problem}, nil
+	}
+	return answer{}, errMixedUp
+}
