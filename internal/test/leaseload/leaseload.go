@@ -177,18 +177,22 @@ type Remote struct {
 
 	Wait time.Duration // of each acquire, in the queue of the server
 
-	// Releaser sends releases, and may resend them: the outcome is that of the first one that had an
-	// effect. nil = Client does. An acquire must not be resent: if its first lease expires before
-	// that, the history does not know of the lease.
+	// Releaser sends releases, and may resend them. nil = Client does. If a resent release is stale, its
+	// outcome is unknown: the store keeps the last release of a name only. An acquire must not be
+	// resent: if its first lease expires before that, the history does not know of the lease.
 	Releaser *leasehttp.Client
 }
 
 // Release implements lease.Store.
 func (r Remote) Release(ctx context.Context, c lease.Claim) error {
-	if r.Releaser != nil {
-		return r.Releaser.Release(ctx, c)
+	if r.Releaser == nil {
+		return r.Client.Release(ctx, c)
 	}
-	return r.Client.Release(ctx, c)
+	err := r.Releaser.Release(ctx, c)
+	if errors.Is(err, lease.ErrStale) {
+		return fmt.Errorf("unknown, it may have been resent: %v", err) //nolint:errorlint // ErrStale says that nothing was done
+	}
+	return err
 }
 
 // Acquire implements lease.Store.
