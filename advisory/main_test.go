@@ -2,6 +2,8 @@ package advisory_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,10 +32,16 @@ func open(t *testing.T, config advisory.Config) *advisory.Locker {
 	return openAs(t, config)
 }
 
-// openAs opens a Locker of the config's mode.
+// openAs opens a Locker of the config's mode. On a busy machine, the first statements can take longer than a short
+// SessionTTL of a test allows. So openAs tries for a while.
 func openAs(t *testing.T, config advisory.Config) *advisory.Locker {
 	t.Helper()
-	l, err := advisory.Open(t.Context(), config)
+	var l *advisory.Locker
+	var err error
+	await.Until(t, await.Soon, func() bool {
+		l, err = advisory.Open(t.Context(), config)
+		return !errors.Is(err, advisory.ErrUnavailable)
+	}, func() string { return fmt.Sprintf("%v", err) })
 	require.NoError(t, err)
 	t.Cleanup(l.Close)
 	return l
