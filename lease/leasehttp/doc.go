@@ -68,9 +68,9 @@
 //     others get their results.
 //   - If the answer to a batch is lost, each of its calls is sent again alone, with its idempotency
 //     key.
-//   - A batch is answered when all its operations are done. Calls that gather
-//     wait for at most 25 ms, and then go out. A heartbeat whose renewal has
-//     no answer in half of its time sends it again alone.
+//   - A batch is answered when all its operations are done. Calls that gather wait for at most 25 ms,
+//     and then go out. A heartbeat whose renewal has no answer in half of its time sends it again
+//     alone.
 //   - AcquireWait with a wait above 0, Do, AcquireShare, and AcquireWithRetry without NoLongPoll send
 //     acquires alone, because the server lets them wait.
 //   - A server that does not take batches, such as one of an earlier version, gets plain requests.
