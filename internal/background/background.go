@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"sync/atomic"
 )
 
 // Run runs f in a goroutine. stop ends the context of f, and blocks until f has returned.
@@ -31,5 +32,27 @@ func Read[E any](events func(context.Context) iter.Seq[E], f func(E)) (stop func
 	return func() {
 		cancel()
 		wait()
+	}
+}
+
+// WhileAny returns a child of ctx that ends when all callers' contexts have ended: for work that several callers share.
+// The CancelFunc ends it, and must be called.
+func WhileAny(ctx context.Context, callers []context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	var left atomic.Int64
+	left.Store(int64(len(callers)))
+	stops := make([]func() bool, 0, len(callers))
+	for _, caller := range callers {
+		stops = append(stops, context.AfterFunc(caller, func() {
+			if left.Add(-1) == 0 {
+				cancel()
+			}
+		}))
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel()
 	}
 }

@@ -49,3 +49,26 @@ func TestAReaderReceivesTheEventsFromBeforeItsStop(t *testing.T) {
 		assert.Equal(t, []int{1, 2}, received)
 	})
 }
+
+func TestSharedWorkEndsWithTheLastOfItsCallers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, leave := context.WithCancel(t.Context())
+		second, leaveToo := context.WithCancel(t.Context())
+		shared, cancel := background.WhileAny(t.Context(), []context.Context{first, second})
+		defer cancel()
+		leave()
+		synctest.Wait()
+		assert.NoError(t, shared.Err())
+		leaveToo()
+		synctest.Wait()
+		assert.ErrorIs(t, shared.Err(), context.Canceled)
+	})
+}
+
+func TestSharedWorkEndsWhenItIsDone(t *testing.T) {
+	t.Parallel()
+	shared, cancel := background.WhileAny(t.Context(), []context.Context{t.Context()})
+	cancel()
+	assert.ErrorIs(t, shared.Err(), context.Canceled)
+}

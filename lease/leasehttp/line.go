@@ -9,9 +9,9 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/problem"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
@@ -261,12 +261,13 @@ func (l *line) length() int {
 // fly sends a batch and delivers its answers. It ends when all callers have left.
 func (l *line) fly(f *flight, group []*sending) {
 	defer l.land(f)
-	ctx, cancel := whileAnyLasts(group)
-	defer cancel()
+	callers := make([]context.Context, 0, len(group))
 	var timeout time.Duration
 	for _, s := range group {
-		timeout = max(timeout, s.timeout)
+		callers, timeout = append(callers, s.ctx), max(timeout, s.timeout)
 	}
+	ctx, cancel := background.WhileAny(context.Background(), callers)
+	defer cancel()
 	a, err := l.server.send(ctx, http.MethodPost, "/v1/batch", batchOf(group), timeout)
 	switch {
 	case err != nil:
@@ -278,27 +279,6 @@ func (l *line) fly(f *flight, group []*sending) {
 	}
 	for i := 0; i < gatherTurns && l.length() < len(group); i++ {
 		runtime.Gosched()
-	}
-}
-
-// whileAnyLasts returns a context that ends when the contexts of all callers have ended.
-func whileAnyLasts(group []*sending) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var left atomic.Int64
-	left.Store(int64(len(group)))
-	stops := make([]func() bool, 0, len(group))
-	for _, s := range group {
-		stops = append(stops, context.AfterFunc(s.ctx, func() {
-			if left.Add(-1) == 0 {
-				cancel()
-			}
-		}))
-	}
-	return ctx, func() {
-		for _, stop := range stops {
-			stop()
-		}
-		cancel()
 	}
 }
 

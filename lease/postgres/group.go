@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -172,7 +172,11 @@ func (g *group) send(conn connection, batch []*call) {
 	for _, c := range batch {
 		all = append(all, c.all...)
 	}
-	ctx, cancel := whileAnyLasts(batch)
+	callers := make([]context.Context, 0, len(batch))
+	for _, c := range batch {
+		callers = append(callers, c.ctx)
+	}
+	ctx, cancel := background.WhileAny(context.WithoutCancel(batch[0].ctx), callers)
 	answers, err := conn.operate(ctx, all, batchWait)
 	cancel()
 	for _, c := range batch {
@@ -218,26 +222,5 @@ func (g *group) alone(c *call) {
 			c.answers[i] = one[0]
 		}
 		wait = batchWait
-	}
-}
-
-// whileAnyLasts returns a context that ends when the contexts of all calls have ended.
-func whileAnyLasts(batch []*call) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].ctx))
-	var left atomic.Int64
-	left.Store(int64(len(batch)))
-	stops := make([]func() bool, 0, len(batch))
-	for _, c := range batch {
-		stops = append(stops, context.AfterFunc(c.ctx, func() {
-			if left.Add(-1) == 0 {
-				cancel()
-			}
-		}))
-	}
-	return ctx, func() {
-		for _, stop := range stops {
-			stop()
-		}
-		cancel()
 	}
 }
