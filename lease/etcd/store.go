@@ -40,6 +40,7 @@ var _ interface {
 	lease.BatchRenewer
 	lease.HandOverer
 	lease.KeyedReleaser
+	lease.KeyedReleaser
 	lease.Messenger
 	lease.HealthReporter
 } = (*Store)(nil)
