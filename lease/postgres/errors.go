@@ -101,6 +101,10 @@ func isUndone(err error) bool {
 	return ok && e.SeverityUnlocalized == "ERROR" && e.Code != sqlstate.UnknownCompletion || errors.Is(err, lease.ErrBusy)
 }
 
+// isImpatient reports whether a statement got no lock in the time that it waits for one. It can be
+// any lock, such as that of a table that a vacuum shortens or that grows.
+func isImpatient(err error) bool { return sqlstate.Of(err) == sqlstate.LockNotAvailable }
+
 // isBusy reports whether an error with this SQLSTATE says that nothing was done and that another
 // try may succeed.
 func isBusy(code string) bool {

@@ -181,7 +181,7 @@ func (g *group) send(conn connection, batch []*call) {
 	cancel()
 	for _, c := range batch {
 		switch {
-		case err != nil && len(batch) > 1 && isUndone(err) && c.ctx.Err() == nil:
+		case c.ctx.Err() == nil && (isImpatient(err) || len(batch) > 1 && isUndone(err)):
 			g.again(c)
 		case err != nil:
 			c.err = err

@@ -186,6 +186,21 @@ func TestThoseWhoWaitForARowLeaveThePlacesToOthers(t *testing.T) {
 	}
 }
 
+// A call waits as long as it may for any lock of the server, even if it shares its statement with none.
+func TestALoneCallThatGetsNoLockSoonIsTriedAgainWithPatience(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t)
+	a := c.ask(t.Context(), "a", 1)
+	s := c.free()
+	require.Equal(t, batchWait, s.wait)
+	s.answer <- reply{err: failed(&pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "55P03"})}
+	again := <-c.server.statements
+	require.Equal(t, "patience", again.wait)
+	again.answer <- reply{err: failed(&pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "55P03"})}
+	require.ErrorIs(t, (<-a).answers[0].err, lease.ErrBusy)
+	c.freeAll()
+}
+
 func TestAStatementThatFailsIsOneOfEach(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{

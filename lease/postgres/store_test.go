@@ -291,6 +291,39 @@ func TestManyAreRenewedAtOnce(t *testing.T) {
 }
 
 // A row that somebody keeps costs the lease whose it is one attempt, and the others nothing.
+// A vacuum that shortens the table, or a migration, has a lock of the whole table for a moment.
+func TestAnOperationWaitsForALockOfTheWholeTable(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	newStore(t, dsn)
+	s, j := open(t, dsn, func(c *postgres.Config) { c.LockTimeout = patience }), newJudge(t, dsn)
+	l := acquire(t, s, "held", "a")
+	for i, operate := range []func() error{
+		func() error {
+			_, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: "new", Holder: "a", TTL: ttl})
+			return err
+		},
+		func() error {
+			_, err := s.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: ttl})
+			return err
+		},
+		func() error { return s.Release(t.Context(), l.Claim) },
+	} {
+		tx := j.begin()
+		_, err := tx.Exec(t.Context(), `LOCK TABLE pglatch_lease.locks IN ACCESS EXCLUSIVE MODE`)
+		require.NoError(t, err)
+		result := make(chan error, 1)
+		go func() { result <- operate() }()
+		j.eventually(func() bool { // an operation that shares its statement waits for less
+			return len(result) > 0 || one[bool](j, `SELECT coalesce(max(clock_timestamp() - l.waitstart) > interval '20 ms', false) FROM pg_locks AS l
+				WHERE NOT l.granted AND l.relation = 'pglatch_lease.locks'::regclass`)
+		})
+		require.Empty(t, result, i)
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.NoError(t, <-result, i)
+	}
+}
+
 func TestARenewalOfManyDoesNotWaitForARowThatAnotherTransactionHas(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
