@@ -244,11 +244,10 @@ var trials = map[string]trial{
 	"pglatch lease run --exclusive catalogue -- ./import.sh": ends(0, "works with token"),
 	"pglatch lease list --prefix gpu::slot::":                after("pglatch lease run --slots 3 gpu -- ./train", ends(0, "gpu::slot::0001")),
 
-	"umask 077; pglatch lease acquire nightly-report --ttl 5m --export > lease.env":                                                              inShell(0, ""),
-	". ./lease.env && pglatch lease adopt nightly-report && pglatch lease renew nightly-report --ttl 5m":                                         adopts,
-	"curl 'http://localhost:8080/v1/locks/nightly-report?wait=10s&index=7'":                                                                      after("pglatch lease run nightly-report -- ./report.sh", ends(0, `"state":"FREE"`)),
-	`curl --json '{"renewals":[{"lock":"a","owner_id":"w","lease_id":"x","fencing_token":1,"ttl_ms":30000}]}' http://localhost:8080/v1/renewals`: ends(0, "lock-not-found"),
-	`curl --json '{"owner_id":"worker-1","ttl_ms":30000}' 'http://localhost:8080/v1/locks/nightly-report/acquire?wait=10s'`:                      ends(0, `"fencing_token":1`),
+	"umask 077; pglatch lease acquire nightly-report --ttl 5m --export > lease.env":                                         inShell(0, ""),
+	". ./lease.env && pglatch lease adopt nightly-report && pglatch lease renew nightly-report --ttl 5m":                    adopts,
+	"curl 'http://localhost:8080/v1/locks/nightly-report?wait=10s&index=7'":                                                 after("pglatch lease run nightly-report -- ./report.sh", ends(0, `"state":"FREE"`)),
+	`curl --json '{"owner_id":"worker-1","ttl_ms":30000}' 'http://localhost:8080/v1/locks/nightly-report/acquire?wait=10s'`: ends(0, `"fencing_token":1`),
 
 	`curl --json '{"operations":[{"acquire":{"lock":"a","owner_id":"w","ttl_ms":30000,"idempotency_key":"k1"}},{"release":{"lock":"b","owner_id":"w","lease_id":"x","fencing_token":1}}]}' http://localhost:8080/v1/batch`: ends(0, `{"status":200,"lease":{"lock":"a"`),
 }

@@ -26,8 +26,14 @@ type call struct {
 	query  string
 	body   any
 	until  time.Time // the server may wait for the lock until then; zero = it does not wait
-	line   lineKind  // with which calls it can share its first request
+	line   lineKind  // with which calls it can share requests
+
+	gathering *gathering // nil = none
 }
+
+// sharedSendings is how often a call can share a request with others. If that brings no answer, one
+// of them may be what costs all of them their answers, so that the next sending is alone.
+const sharedSendings = 2
 
 // wait returns the rest of the time to wait.
 func (k *call) wait() time.Duration {
@@ -64,7 +70,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 	lost := false // a sending may have been carried out
 	for sending := 0; ; sending++ {
 		server, left := c.servers.turn(first, sending)
-		problem, sent, err := c.send(ctx, c.servers.all[server], k, data, decode, left, sending == 0)
+		problem, sent, err := c.send(ctx, c.servers.all[server], k, data, decode, left, sending < sharedSendings)
 		if err == nil && problem == nil {
 			return sent, nil
 		}
@@ -142,10 +148,9 @@ func (e *unknownError) Error() string {
 }
 
 // send sends a call to a server once, and decodes the answer or returns a problem. If the server is
-// silent, send leaves time for the other servers of the round and for the pause after it. The first
-// sending of a call can share a request with others; one that is repeated is alone. The Moment is
-// from before the sending.
-func (c *Client) send(ctx context.Context, server *transport, k *call, data []byte, decode func([]byte) error, left int, first bool) (*wire.Problem, lease.Moment, error) {
+// silent, send leaves time for the other servers of the round and for the pause after it. The
+// Moment is from before the sending.
+func (c *Client) send(ctx context.Context, server *transport, k *call, data []byte, decode func([]byte) error, left int, share bool) (*wire.Problem, lease.Moment, error) {
 	wait := k.wait()
 	timeout := c.config.Timeout + wait
 	if deadline, ok := ctx.Deadline(); ok && wait == 0 && len(c.servers.all) > 1 {
@@ -153,7 +158,7 @@ func (c *Client) send(ctx context.Context, server *transport, k *call, data []by
 	}
 	var a answer
 	var err error
-	if line := k.line; line != noLine && first {
+	if line := k.line; line != noLine && share {
 		a, err = server.lines[line].send(ctx, k, data, timeout)
 	} else {
 		a, err = server.send(ctx, k.method, k.target(wait), data, timeout)

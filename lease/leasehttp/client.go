@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
@@ -32,8 +31,6 @@ type Client struct {
 	servers servers
 
 	together together
-
-	singly atomic.Pointer[lease.Moment] // until then renewals are sent one by one
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -138,16 +135,16 @@ func (c *Client) askAcquire(ctx context.Context, name string, body wire.AcquireB
 
 // Renew prolongs a lease; see lease.Store.
 func (c *Client) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
-	l, _, err := c.renew(ctx, r, lineOfClaims)
+	l, _, err := c.renew(ctx, r, lineOfClaims, nil)
 	return l, err
 }
 
-// renew can share its request with others of the line.
-func (c *Client) renew(ctx context.Context, r lease.RenewRequest, line lineKind) (lease.Lease, lease.Moment, error) {
+// renew can share its request with others of the line, such as those of its gathering.
+func (c *Client) renew(ctx context.Context, r lease.RenewRequest, line lineKind, together *gathering) (lease.Lease, lease.Moment, error) {
 	if err := r.Validate(); err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
-	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call{method: http.MethodPost, name: r.Name, verb: verbRenew, body: wire.NewRenewBody(r), line: line})
+	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call{method: http.MethodPost, name: r.Name, verb: verbRenew, body: wire.NewRenewBody(r), line: line, gathering: together})
 	if err == nil {
 		err = checkRenewal(r, &answer)
 	}

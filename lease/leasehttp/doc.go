@@ -52,7 +52,8 @@
 // # Many leases
 //
 // The heartbeats of one client share requests for renewals that are due at about the same time.
-// Leases of one TTL need at most five requests in an interval, or one more for each 500 leases.
+// Leases of one TTL need at most five requests in an interval, or more if a request is full: it has
+// room for some 300 renewals.
 // Each lease counts from the moment before the request was sent, and can be lost only by itself. A
 // renewal that has no answer in half of its time, or that failed, is sent again in a request of its
 // own.
@@ -61,13 +62,15 @@
 //
 // What the goroutines of one client ask at the same time shares requests. While a batch or four
 // plain requests are under way, the acquires that do not wait gather, and go out together in the next
-// batch. So do renewals, also those of heartbeats, and releases. Acquires and the others do not delay
-// each other. A call that no other joins is the plain request.
+// batch. So do renewals and releases. Acquires and the others do not delay each other. The renewals
+// of one RenewAll, and those that heartbeats share, are a batch from the first on. A call that no
+// other joins is the plain request.
 //
 //   - Each call has its own result, as if it had been sent alone. If a caller's context ends, the
 //     others get their results.
-//   - If the answer to a batch is lost, each of its calls is sent again alone, with its idempotency
-//     key.
+//   - If the answer to a batch is lost, each of its calls is sent again with its idempotency key. It
+//     can share its second request too. After that it is sent alone, because one call may be what
+//     costs all others their answers.
 //   - A batch is answered when all its operations are done. Calls that gather wait for at most 25 ms,
 //     and then go out. A heartbeat whose renewal has no answer in half of its time sends it again
 //     alone.

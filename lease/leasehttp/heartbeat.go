@@ -160,7 +160,7 @@ func (h *heartbeat) await(wait time.Duration) (shorter time.Duration, answers <-
 		shorter = wait - rand.N(wait/2+1)
 	}
 	h.shared = nil
-	if h.alone = failures%2 == 1 || h.client.sendsSingly(); !h.alone {
+	if h.alone = failures%2 == 1; !h.alone {
 		h.shared = h.client.together.enter(h, shorter)
 	}
 	return shorter, h.shared
@@ -188,7 +188,7 @@ func (h *heartbeat) renew(ctx context.Context) error {
 
 func (h *heartbeat) renewAlone(ctx context.Context) error {
 	var r renewal
-	r.lease, r.from, r.err = h.client.renew(ctx, h.request(), noLine)
+	r.lease, r.from, r.err = h.client.renew(ctx, h.request(), noLine, nil)
 	return h.take(r)
 }
 

@@ -19,15 +19,16 @@ import (
 
 // A line makes batches of what the goroutines of a client ask of one server at the same time. While
 // a batch or some plain requests are under way, other sendings gather, and go out together in the
-// next batch. A sending that finds few under way, or that no other joins, is a plain request.
+// next batch. A sending that finds few under way, or that no other joins, is a plain request. So is
+// each sending for a while after the server took no batch.
 type line struct {
 	server *transport
 	goFunc func(func()) bool // starts a goroutine; false = the client is closed
 
 	mu      sync.Mutex
 	waiting []*sending
-	flying  int // plain requests under way that are not overdue; a batch counts as mostAlone
-	singly  *lease.Moment
+	flying  int           // plain requests under way that are not overdue; a batch counts as mostAlone
+	plain   *lease.Moment // until then all requests are plain; nil = none was refused
 }
 
 // The kinds of calls that can share a request. Acquires can take long, such as those that wait for
@@ -54,6 +55,13 @@ const (
 	// Those that continue at once can then share the next batch. The line never waits for one.
 	gatherTurns = 16
 
+	// maxBody bounds the size in bytes of a batch, below a server's default limit.
+	maxBody = 48 << 10
+
+	// plainFor is how long all requests are plain after a server took no batch, such as one of an
+	// earlier version.
+	plainFor = time.Minute
+
 	// perOperation bounds the bytes that an operation of a batch has beside its body and its name.
 	perOperation = 32
 
@@ -64,14 +72,13 @@ const (
 
 // A sending is one sending of a call.
 type sending struct {
-	ctx        context.Context // of its caller
-	call       *call
-	data       []byte // the body of the plain request
-	lock       []byte // the name, in JSON; nil = the renewals of several locks
-	timeout    time.Duration
-	operations int
-	size       int
-	turn       chan turn // of size one
+	ctx     context.Context // of its caller
+	call    *call
+	data    []byte // the body of the plain request
+	lock    []byte // the name, in JSON
+	timeout time.Duration
+	size    int
+	turn    chan turn // of size one
 }
 
 // A turn is the answer to a sending of a batch, or says that its goroutine has to send it alone.
@@ -119,14 +126,15 @@ func (l *line) send(ctx context.Context, k *call, data []byte, timeout time.Dura
 func (l *line) enter(ctx context.Context, k *call, data []byte, timeout time.Duration) (*flight, *sending) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer k.gathering.arrive(l)
 	switch {
-	case l.singly != nil && !l.singly.Passed():
+	case l.isPlain():
 		return nil, nil
 	case l.flying < mostAlone && len(l.waiting) == 0:
 		return l.start(1), nil
 	}
 	s := newSending(ctx, k, data, timeout)
-	if s.size > maxRenewals {
+	if s.size > maxBody {
 		return nil, nil
 	}
 	l.waiting = append(l.waiting, s)
@@ -134,14 +142,42 @@ func (l *line) enter(ctx context.Context, k *call, data []byte, timeout time.Dur
 }
 
 func newSending(ctx context.Context, k *call, data []byte, timeout time.Duration) *sending {
-	s := &sending{ctx: ctx, call: k, data: data, timeout: timeout, operations: 1, turn: make(chan turn, 1)}
-	if p, ok := k.body.(parcel); ok {
-		s.operations = len(p.Renewals)
-	} else {
-		s.lock, _ = json.Marshal(k.name) //nolint:errchkjson // a string
-	}
-	s.size = len(data) + len(s.lock) + s.operations*perOperation
+	s := &sending{ctx: ctx, call: k, data: data, timeout: timeout, turn: make(chan turn, 1)}
+	s.lock, _ = json.Marshal(k.name) //nolint:errchkjson // a string
+	s.size = len(data) + len(s.lock) + perOperation
 	return s
+}
+
+// isPlain reports whether all requests are plain. It is called with mu.
+func (l *line) isPlain() bool { return l.plain != nil && !l.plain.Passed() }
+
+// A gathering is several calls that come at the same time. They share requests from the first on,
+// because the line keeps what comes until all of them are there, or for patience.
+type gathering struct {
+	line    *line
+	flight  *flight // for which the others gather
+	missing int     // guarded by mu of the line
+}
+
+// gather announces n calls. nil = they need not wait for each other.
+func (l *line) gather(n int) *gathering {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n < 2 || l.isPlain() {
+		return nil
+	}
+	return &gathering{l, l.start(mostAlone), n}
+}
+
+// arrive counts a sending that has entered l. It is called with mu of l.
+func (g *gathering) arrive(l *line) {
+	if g == nil || g.line != l {
+		return
+	}
+	if g.missing--; g.missing == 0 {
+		g.flight.timer.Stop()
+		l.finish(g.flight)
+	}
 }
 
 // await returns the turn of a sending, or an error if its context or its time ends before.
@@ -194,6 +230,11 @@ func (l *line) land(f *flight) {
 func (l *line) end(f *flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.finish(f)
+}
+
+// finish is end, and is called with mu.
+func (l *line) finish(f *flight) {
 	if f.over {
 		return
 	}
@@ -230,16 +271,16 @@ func (l *line) next() {
 // because operations on one lock wait for each other there. The others on it are repeated: they go
 // alone, at the same time. take is called with mu.
 func (l *line) take() (group, repeated []*sending) {
-	operations, size, n := 0, 0, 0
+	size, n := 0, 0
 	locks := make(map[string]bool, len(l.waiting))
 	for _, s := range l.waiting {
-		if s.lock != nil && locks[s.call.name] {
+		if locks[s.call.name] {
 			repeated = append(repeated, s)
 			n++
 			continue
 		}
-		operations, size = operations+s.operations, size+s.size
-		if len(group) > 0 && (operations > wire.MaxBatch || size > maxRenewals) {
+		size += s.size
+		if len(group) == wire.MaxBatch || len(group) > 0 && size > maxBody {
 			break
 		}
 		locks[s.call.name] = true
@@ -288,15 +329,6 @@ func batchOf(group []*sending) []byte {
 	b.WriteString(`{"operations":[`)
 	separator := ""
 	for _, s := range group {
-		if p, ok := s.call.body.(parcel); ok {
-			for _, data := range p.Renewals {
-				b.WriteString(separator + `{"renew":`)
-				b.Write(data)
-				b.WriteByte('}')
-				separator = ","
-			}
-			continue
-		}
 		b.WriteString(separator + `{"` + s.call.verb + `":{"lock":`)
 		b.Write(s.lock)
 		b.WriteByte(',')
@@ -320,9 +352,9 @@ func (l *line) refused(a answer) turn {
 	sentinel := wire.KindOfType(p.Type).Sentinel
 	undone := sentinel != nil && (errors.Is(sentinel, lease.ErrInvalid) || errors.Is(sentinel, ErrDenied))
 	if undone || sentinel == nil && (p.Type == wire.TypeInternal || a.status < http.StatusInternalServerError) {
-		until := lease.Now().Add(singlyFor)
+		until := lease.Now().Add(plainFor)
 		l.mu.Lock()
-		l.singly = &until
+		l.plain = &until
 		l.mu.Unlock()
 	}
 	if undone {
@@ -341,26 +373,20 @@ func deliver(group []*sending, t turn) {
 func (l *line) answer(group []*sending, a answer) {
 	var body wire.RawBatchedBody
 	err := json.Unmarshal(a.body, &body)
-	operations := 0
-	for _, s := range group {
-		operations += s.operations
-	}
-	if err == nil && len(body.Results) != operations {
+	if err == nil && len(body.Results) != len(group) {
 		err = errMixedUp
 	}
 	if err != nil {
 		deliver(group, turn{err: err})
 		return
 	}
-	all := body.Results
-	for _, s := range group {
-		t := turn{alone: s.lock != nil && isBusy(all[0])}
+	for i, s := range group {
+		t := turn{alone: isBusy(body.Results[i])}
 		if !t.alone {
-			t.answer, t.err = answerOf(s.call, all[:s.operations])
+			t.answer, t.err = answerOf(s.call, body.Results[i])
 			t.answer.sent = a.sent
 		}
 		s.turn <- t
-		all = all[s.operations:]
 	}
 }
 
@@ -372,12 +398,7 @@ func isBusy(r wire.RawBatchResult) bool {
 }
 
 // answerOf returns the answer that a plain request would have got.
-func answerOf(k *call, results []wire.RawBatchResult) (answer, error) {
-	if _, ok := k.body.(parcel); ok {
-		data, err := json.Marshal(wire.RawBatchedBody{Results: results})
-		return answer{status: http.StatusOK, contentType: wire.JSONType, body: data}, err
-	}
-	r := results[0]
+func answerOf(k *call, r wire.RawBatchResult) (answer, error) {
 	done := r.Lease
 	if k.verb == verbRelease {
 		done = r.Released

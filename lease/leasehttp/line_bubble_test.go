@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -148,15 +149,52 @@ func TestCallsAtTheSameTimeShareRequests(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, i%2 == 0, r.State == lease.Held)
 		}
-		f.breaks(nil)
-		all(ahead+2, func(i int) {
-			results, err := f.client.RenewAll(t.Context(), []lease.RenewRequest{{Claim: leases[0].Claim, TTL: flockTTL}, {Claim: leases[1].Claim, TTL: flockTTL}, {Claim: leases[i].Claim, TTL: flockTTL}})
+	})
+}
+
+// The renewals of one call share requests from the first on, and share them with other calls.
+func TestRenewalsOfOneCallAreOneRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newCrowd(t, leasehttp.ClientConfig{})
+		const n = 50
+		leases := f.acquireAll(t, n)
+		var requests []lease.RenewRequest
+		for _, l := range leases[1:] {
+			requests = append(requests, lease.RenewRequest{Claim: l.Claim, TTL: 2 * flockTTL})
+		}
+		requests[7].ID, requests[9].Name = "stale", ""
+		renewed := func(results []lease.RenewResult, err error) {
 			assert.NoError(t, err)
-			assert.NoError(t, results[0].Err)
-			assert.ErrorIs(t, results[1].Err, lease.ErrStale)
-			assert.Equal(t, leases[0].Claim, results[0].Lease.Claim)
+			for i, r := range results {
+				switch i {
+				case 7:
+					assert.ErrorIs(t, r.Err, lease.ErrStale)
+				case 9:
+					assert.ErrorIs(t, r.Err, lease.ErrInvalid)
+				default:
+					assert.NoError(t, r.Err)
+					assert.Equal(t, requests[i%len(requests)].Claim, r.Lease.Claim)
+				}
+			}
+		}
+		f.breaks(nil)
+		start := time.Now()
+		renewed(f.client.RenewAll(t.Context(), requests))
+		assert.Equal(t, passing, time.Since(start), "nobody waits for what is invalid")
+		assert.Equal(t, map[string]int{"batch": 1}, f.sent)
+		f.breaks(nil)
+		all(2, func(i int) {
+			if i == 0 {
+				renewed(f.client.RenewAll(t.Context(), requests))
+				return
+			}
+			assert.NoError(t, f.client.Release(t.Context(), leases[0].Claim))
 		})
-		assert.Equal(t, map[string]int{"renewals": ahead, "batch": 1}, f.sent)
+		assert.Equal(t, map[string]int{"batch": 1, "release": 1}, f.sent, "it finds nobody to wait for once the first is answered")
+		f.breaks(nil)
+		renewed(f.client.RenewAll(t.Context(), slices.Concat(requests, requests)[:len(requests)+1]))
+		assert.Equal(t, map[string]int{"batch": 1, "renew": 1}, f.sent, "a lock is in a batch once")
 	})
 }
 
@@ -251,7 +289,7 @@ func TestABatchThatNobodyWaitsForEnds(t *testing.T) {
 }
 
 // The answer to a batch is lost. Each caller sends its request again, with its key.
-func TestACallWhoseBatchGotNoAnswerGetsTheSameAnswerAlone(t *testing.T) {
+func TestACallWhoseBatchGotNoAnswerGetsTheSameAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newCrowd(t, leasehttp.ClientConfig{})
@@ -455,5 +493,39 @@ func TestACallThatIsBusyInABatchIsSentAlone(t *testing.T) {
 		})
 		f.acquireAll(t, ahead+2)
 		assert.Equal(t, map[string]int{"acquire": ahead + 2, "batch": 1}, f.sent)
+	})
+}
+
+// A call that costs a batch its answer, such as one that the server dies of, is alone in the end.
+func TestACallThatCostsAllTheirAnswersIsAloneInTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newCrowd(t, leasehttp.ClientConfig{})
+		several, err := leasehttp.NewClient(leasehttp.ClientConfig{ // the next server is asked at once
+			BaseURLs: []string{"http://a", "http://b"}, HTTPClient: &http.Client{Transport: f.direct},
+		})
+		require.NoError(t, err)
+		defer several.Close()
+		var requests []lease.RenewRequest
+		for _, l := range f.acquireAll(t, 200) {
+			requests = append(requests, lease.RenewRequest{Claim: l.Claim, TTL: flockTTL})
+		}
+		f.breaks(func(r *http.Request, serve func() *http.Response) (*http.Response, error) {
+			body, err := r.GetBody()
+			if !assert.NoError(t, err) {
+				return nil, err
+			}
+			data, err := io.ReadAll(body)
+			assert.NoError(t, err)
+			if strings.Contains(string(data), requests[7].ID) {
+				return nil, errLostAnswer
+			}
+			return serve(), nil
+		})
+		results, err := several.RenewAll(t.Context(), requests)
+		require.NoError(t, err)
+		for i, r := range results {
+			assert.Equal(t, i == 7, r.Err != nil, r.Err)
+		}
 	})
 }

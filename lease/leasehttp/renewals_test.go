@@ -3,11 +3,6 @@ package leasehttp_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,7 +12,6 @@ import (
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 	"github.com/pglatch/pglatch/lease/leasehttp"
-	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
@@ -57,55 +51,16 @@ func TestManyRenewalsGoInFewRequestsThatTheServerTakes(t *testing.T) {
 	requireRenewed(t, cl, all)
 	assert.LessOrEqual(t, len(transport.sent), 6, "600 of some 420 bytes, in bodies of 48 KiB")
 	for _, path := range transport.sent {
-		assert.Equal(t, "/v1/renewals", path)
+		assert.Equal(t, "/v1/batch", path)
 	}
 	transport.sent, transport.lose = nil, 2
 	requireRenewed(t, cl, all[:50])
-	assert.Len(t, transport.sent, 3, "a lost answer is sent again")
-}
-
-func TestRenewalsGoOneByOneToAServerThatDoesNotTakeThemTogether(t *testing.T) {
-	t.Parallel()
-	const problem = "application/problem+json"
-	for name, c := range map[string]struct {
-		status          int
-		mediaType, body string
-	}{
-		"of an earlier version":        {404, problem, problemOf(wire.TypeNoRoute)},
-		"for small bodies":             {413, problem, problemOf(wire.TypeTooLarge)},
-		"that allows only other paths": {403, problem, problemOf(wire.TypeForbidden)},
-		"behind a proxy that does so":  {403, "text/html", "<p>forbidden"},
-		"that panics":                  {500, problem, problemOf(wire.TypeInternal)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore()})
-			require.NoError(t, err)
-			var together atomic.Int64
-			h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if !strings.HasSuffix(r.URL.Path, "/renewals") {
-					server.Handler().ServeHTTP(w, r)
-					return
-				}
-				together.Add(1)
-				w.Header().Set("Content-Type", c.mediaType)
-				w.WriteHeader(c.status)
-				_, _ = io.WriteString(w, c.body)
-			}))
-			t.Cleanup(h.Close)
-			cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
-			all := held(t, cl, 20)
-			requireRenewed(t, cl, all)
-			requireRenewed(t, cl, all)
-			assert.Equal(t, int64(1), together.Load(), "it is not asked each time")
-		})
-	}
 }
 
 func TestAnAnswerToOtherRenewalsIsNone(t *testing.T) {
 	t.Parallel()
 	all := held(t, leasetest.NewStore(), 2)
-	other := `{"lease":{"lock":"x","owner_id":"a","lease_id":"x","fencing_token":1,"ttl_remaining_ms":1000}}`
+	other := `{"status":200,"lease":{"lock":"x","owner_id":"a","lease_id":"x","fencing_token":1,"ttl_remaining_ms":1000}}`
 	for _, body := range []string{`{"results":[]}`, `{"results":[` + other + `]}`, `{"results":[` + other + `,{}]}`} {
 		url, _ := answering(t, 200, wire.JSONType, body)
 		results, err := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1}).RenewAll(t.Context(), all)

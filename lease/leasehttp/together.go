@@ -55,7 +55,7 @@ func (t *together) gather(first *heartbeat) []member {
 	delete(t.waiting, first)
 	remaining := first.lease.Remaining()
 	for h := range t.waiting {
-		if len(all) == wire.MaxRenewals {
+		if len(all) == wire.MaxBatch {
 			break
 		}
 		if h.due.Remaining() <= h.Interval/4 && alike(remaining, h.lease.Remaining()) {

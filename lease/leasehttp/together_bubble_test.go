@@ -28,7 +28,7 @@ type direct struct {
 	fault   func(r *http.Request, serve func() *http.Response) (*http.Response, error) // nil = none
 
 	mu   sync.Mutex
-	sent map[string]int // renewals, and those of many
+	sent map[string]int // by the last part of the path
 }
 
 func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -58,7 +58,7 @@ func (d *direct) breaks(fault func(r *http.Request, serve func() *http.Response)
 func (d *direct) requests() (alone, together int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.sent["renew"], d.sent["renewals"] + d.sent["batch"]
+	return d.sent["renew"], d.sent["batch"]
 }
 
 // A flock is leases of one client, with their heartbeats.
@@ -177,7 +177,7 @@ func TestNoLeaseIsLostWithAnAnswerToMany(t *testing.T) {
 				defer f.client.Close()
 				var broken atomic.Bool
 				f.breaks(func(r *http.Request, serve func() *http.Response) (*http.Response, error) {
-					if strings.HasSuffix(r.URL.Path, "/renewals") && broken.CompareAndSwap(false, true) {
+					if isBatch(r) && broken.CompareAndSwap(false, true) {
 						return fault(r, serve)
 					}
 					return serve(), nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -125,6 +126,39 @@ func (b *batch) checkAtOnce(a *wire.BatchAcquireBody) error {
 		return &lease.InvalidError{Field: "Wait", Value: a.Wait, Remedy: "use 0s or leave it out: a batch does not wait, so send this acquire alone"}
 	case a.IsShare():
 		return wire.Refuse(wire.TypeInvalid, "an acquire with slots or mode can wait behind others, and a batch does not wait: send it alone")
+	}
+	return nil
+}
+
+// problemOf returns the problem of one operation of many.
+func (s *Server) problemOf(c echo.Context, err error) *wire.Problem {
+	p := wire.ProblemOf(err)
+	s.logFailure(c, p, err)
+	return &p
+}
+
+// mayAsk refuses one operation of many if the caller has no right to it. It calls Authorize as if
+// the operation had come alone.
+func (s *Server) mayAsk(c echo.Context, name, verb string) error {
+	if err := lease.ValidateName(name); err != nil {
+		return err
+	}
+	if t, ok := c.Get(bearerKey).(bearerToken); ok {
+		if err := t.checkName(name); err != nil {
+			return err
+		}
+	}
+	if s.Authorize == nil {
+		return nil
+	}
+	alone := c.Request().Clone(c.Request().Context())
+	alone.URL.Path, alone.URL.RawPath = "/v1/locks/"+name+"/"+verb, "/v1/locks/"+url.PathEscape(name)+"/"+verb
+	alone.RequestURI, alone.Body = alone.URL.RawPath, http.NoBody
+	if h, ok := c.Get(hopKey).(*hop); ok { // address and certificate are those of the server that forwarded it
+		alone.RemoteAddr, alone.TLS = h.from, nil
+	}
+	if err := s.Authorize(alone); err != nil {
+		return wire.Refuse(wire.TypeForbidden, "this operation is not allowed")
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func acquireOf(name, holder, key string) wire.BatchOperation {
 }
 
 func renewOf(c lease.Claim) wire.BatchOperation {
-	return wire.BatchOperation{Renew: &wire.RenewalBody{Lock: c.Name, RenewBody: wire.NewRenewBody(lease.RenewRequest{Claim: c, TTL: 2 * servetest.Long})}}
+	return wire.BatchOperation{Renew: &wire.BatchRenewBody{Lock: c.Name, RenewBody: wire.NewRenewBody(lease.RenewRequest{Claim: c, TTL: 2 * servetest.Long})}}
 }
 
 func releaseOf(c lease.Claim, key string) wire.BatchOperation {

@@ -17,7 +17,6 @@
 //	     …/acquire  slots or mode     a slot of the lock, or the whole lock: see below
 //	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token [, ttl_ms, metadata]
 //	POST /v1/locks/{lock}/adopt       owner_id, lease_id: the lease again, for a restarted holder
-//	POST /v1/renewals                 renewals: up to 500 of these, each with its lock
 //	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
 //	POST /v1/batch                    operations: up to 1,000 acquires, renewals and releases, each with its lock
 //	POST /v1/locks/{lock}/force-release   reason [, lease_id, fencing_token]: ends the lease of another, for admins
@@ -44,10 +43,6 @@
 //
 // The metadata of a renewal replaces the lease's metadata; {} clears it, and without the field it
 // stays unchanged.
-//
-// Many leases can be renewed in one request: in one operation, if the store is a
-// lease.BatchRenewer. Each renewal has its own answer, a lease or a Problem, as if it had come
-// alone. The server checks rights for each, and calls Authorize for each.
 //
 // # Batches
 //

@@ -99,7 +99,6 @@ func TestARequestHasTheSameAnswerWhicheverServerGetsIt(t *testing.T) {
 		assert.NotEmpty(t, held.header.Get("Retry-After"))
 		check(200, http.MethodPost, path+"/renew", `{`+claim+`,"ttl_ms":60000}`, bearer...)
 		check(200, http.MethodPost, path+"/adopt", fmt.Sprintf(`{"owner_id":"a","lease_id":%q}`, l.ID), bearer...)
-		check(200, http.MethodPost, "/v1/renewals", fmt.Sprintf(`{"renewals":[{"lock":%q,%s,"ttl_ms":60000}]}`, name, claim), bearer...)
 		check(200, http.MethodPost, "/v1/batch", fmt.Sprintf(`{"operations":[{"renew":{"lock":%q,%s,"ttl_ms":60000}}]}`, name, claim), bearer...)
 		seen := check(200, http.MethodGet, path, "", bearer...)
 		assert.Contains(t, seen.body, l.ID, "an admin sees it")

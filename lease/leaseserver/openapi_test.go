@@ -193,18 +193,6 @@ func TestAnswersAreAsTheDocumentDescribes(t *testing.T) {
 	d.checkAnswer(t, path+"/acquire", http.MethodPost, send(t, h, http.MethodPost, "/v1/locks/job/acquire", "{}", "Content-Type", "text/plain"))
 	held := claim(send(t, h, http.MethodPost, "/v1/locks/other/acquire", `{"owner_id":"a","ttl_ms":600000}`))
 	for body, status := range map[string]int{
-		`{"renewals":[{"lock":"other",` + held + `,"ttl_ms":600000},{"lock":"none",` + free + `,"ttl_ms":600000},{"lock":"other",` + free + `,"ttl_ms":600000}]}`: 200,
-		`{"renewals":[{}]}`:                                                200,
-		`{"renewals":[{"lock":"other","lock":"none"}]}`:                    400,
-		`{"renewals":[{"lock":"other","Owner_ID":"a"}]}`:                   400,
-		`{"renewals":[` + strings.Repeat("{},", 1000) + `{}]}`:             413,
-		`{"renewals":[{"lock":"o","fencing_token":99999999999999999999}]}`: 422,
-	} {
-		a := send(t, h, http.MethodPost, "/v1/renewals", body)
-		require.Equal(t, status, a.status, "%s: %s", body, a.body)
-		d.checkAnswer(t, "/v1/renewals", http.MethodPost, a)
-	}
-	for body, status := range map[string]int{
 		`{"operations":[{"acquire":{"lock":"third","owner_id":"a","ttl_ms":600000}},{"renew":{"lock":"other",` + held + `,"ttl_ms":600000}},{"release":{"lock":"other",` + held + `}}]}`: 200,
 		`{"operations":[{"acquire":{"lock":"third","owner_id":"b","ttl_ms":1,"wait":"1s"}},{"renew":{"lock":"third",` + free + `,"ttl_ms":600000}},{}]}`:                                 200,
 		`{"operations":[{"acquire":{"lock":"other","Lock":"none"}}]}`:                    400,

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -86,39 +84,6 @@ func TestEachRenewalOfManyIsAnsweredByItself(t *testing.T) {
 		}
 		assert.LessOrEqual(t, spy.most.Load(), int64(16))
 	}
-}
-
-func TestAuthorizeIsAskedForEachRenewalOfMany(t *testing.T) {
-	t.Parallel()
-	store := leasetest.NewStore()
-	var all []lease.RenewRequest
-	for _, name := range []string{"a/b c", "secret"} {
-		l, err := store.Acquire(t.Context(), servetest.Ask(name, "a"))
-		require.NoError(t, err)
-		all = append(all, lease.RenewRequest{Claim: l.Claim, TTL: servetest.Long})
-	}
-	var asked []string
-	results := renewals(t, leaseserver.Config{Store: store, Authorize: func(r *http.Request) error {
-		asked = append(asked, r.URL.EscapedPath())
-		if strings.HasPrefix(r.URL.Path, "/v1/locks/secret/") {
-			return errors.New("no")
-		}
-		return nil
-	}}, "", all)
-	require.NoError(t, results[0].Err)
-	require.ErrorIs(t, results[1].Err, leasehttp.ErrDenied)
-	assert.Equal(t, []string{"/v1/renewals", "/v1/locks/a%2Fb%20c/renew", "/v1/locks/secret/renew"}, asked)
-}
-
-func TestRenewalsAreBounded(t *testing.T) {
-	t.Parallel()
-	_, h := servetest.Serve(t, leaseserver.Config{})
-	body := func(n int) string { return `{"renewals":[` + strings.TrimSuffix(strings.Repeat("{},", n), ",") + `]}` }
-	assert.Equal(t, 200, send(t, h, http.MethodPost, "/v1/renewals", body(0)).status)
-	assert.Equal(t, 200, send(t, h, http.MethodPost, "/v1/renewals", body(500)).status)
-	a := send(t, h, http.MethodPost, "/v1/renewals", body(501))
-	assert.Equal(t, 422, a.status)
-	assert.Contains(t, a.body, "at most 500")
 }
 
 func TestRenewalsOfManyKeepToThePoliciesOfTheirNames(t *testing.T) {

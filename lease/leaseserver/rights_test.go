@@ -50,7 +50,6 @@ func TestATokenIsGoodForWhatItSaysAndForNothingElse(t *testing.T) {
 		{http.MethodPost, "/v1/locks/job/renew", claim + `,"ttl_ms":30000}`, "admin hold"},
 		{http.MethodPost, "/v1/locks/job/release", claim + `}`, "admin hold"},
 		{http.MethodPost, "/v1/locks/job/adopt", `{"owner_id":"a","lease_id":"x"}`, "admin hold"},
-		{http.MethodPost, "/v1/renewals", `{}`, "admin hold jobs"},
 		{http.MethodPost, "/v1/batch", `{}`, "admin hold jobs"},
 		{http.MethodGet, "/v1/locks/job", "", "admin hold read"},
 		{http.MethodHead, "/v1/locks/job", "", "admin hold read"},

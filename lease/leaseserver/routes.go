@@ -29,7 +29,6 @@ func (s *Server) routes() *echo.Echo {
 	e.POST("/v1/locks/:lock/renew", s.guard(Hold, s.renew))
 	e.POST("/v1/locks/:lock/release", s.guard(Hold, s.release))
 	e.POST("/v1/locks/:lock/adopt", s.guard(Hold, s.adopt))
-	e.POST("/v1/renewals", s.guard(Hold, s.renewAll))
 	e.POST("/v1/batch", s.guard(Hold, s.batch))
 	e.POST("/v1/locks/:lock/force-release", s.guard(Admin, s.forceRelease))
 	for path, handler := range map[string]echo.HandlerFunc{

@@ -17,10 +17,9 @@ func FuzzStrict(f *testing.F) {
 		wire.NewAcquireBody(lease.AcquireRequest{Holder: "a", TTL: time.Minute, IdempotencyKey: "k", Metadata: map[string]string{"<b>": "ü"}}),
 		wire.ReleaseBody{ClaimBody: wire.NewClaimBody(lease.Claim{Holder: "a", ID: "i", Token: 1<<64 - 1}), IdempotencyKey: "k"},
 		wire.RenewBody{ClaimBody: wire.NewClaimBody(lease.Claim{Holder: "a", ID: "i", Token: 7}), TTLMS: 1},
-		wire.RenewalsBody{Renewals: []wire.RenewalBody{{Lock: "<b>", RenewBody: wire.NewRenewBody(lease.RenewRequest{TTL: time.Minute})}, {}}},
 		wire.BatchBody{Operations: []wire.BatchOperation{
 			{Acquire: &wire.BatchAcquireBody{Lock: "a", AcquireBody: wire.NewAcquireBody(lease.AcquireRequest{Holder: "a", TTL: time.Minute})}},
-			{Renew: &wire.RenewalBody{Lock: "b"}},
+			{Renew: &wire.BatchRenewBody{Lock: "<b>", RenewBody: wire.NewRenewBody(lease.RenewRequest{TTL: time.Minute})}},
 			{Release: &wire.BatchReleaseBody{Lock: "c"}},
 			{},
 		}},
@@ -33,13 +32,13 @@ func FuzzStrict(f *testing.F) {
 	for _, odd := range []string{
 		`{}`, `null`, `[]`, `{"owner_id":"a","owner_id":"b"}`, `{"OWNER_ID":"a"}`, `{"owner_id":null}`, `{"ttl_ms":1e3}`, `{"owner_id":"a"}x`, `{"owner_id":"\\ud800"}`,
 		`{"owner_id":"","ttl_ms":0,"metadata":{"a":"1","a":"2"}}`, `{"owner_id":"a","ttl_ms":1,"wait":1}`,
-		`{"renewals":[{"lock":"a","Lock":"b"}]}`, `{"renewals":[{"lock":"a"},null,[]]}`, `{"renewals":[{"ClaimBody":{}}]}`,
+		`{"operations":[{"renew":{"lock":"a","Lock":"b"}}]}`, `{"operations":[{"renew":{"ClaimBody":{}}},null]}`,
 		`{"operations":[{"acquire":{"lock":"a","lock":"b"}}]}`, `{"operations":[{"acquire":null,"Renew":{}}]}`, `{"operations":[{"release":{"wait":"1s"}},[]]}`,
 	} {
 		f.Add([]byte(odd))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, body := range []any{new(wire.AcquireBody), new(wire.RenewBody), new(wire.ReleaseBody), new(wire.RenewalsBody), new(wire.BatchBody), new(wire.AdoptBody)} {
+		for _, body := range []any{new(wire.AcquireBody), new(wire.RenewBody), new(wire.ReleaseBody), new(wire.BatchBody), new(wire.AdoptBody)} {
 			if json.Unmarshal(data, body) == nil && isCanonical(data, body) {
 				require.NoError(t, checkNames(data, body), "%s", data)
 				require.False(t, loneSurrogate(data), "%s", data)

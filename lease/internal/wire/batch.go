@@ -13,7 +13,7 @@ type BatchBody struct {
 // A BatchOperation is one of them. Exactly one field is set.
 type BatchOperation struct {
 	Acquire *BatchAcquireBody `json:"acquire,omitempty"`
-	Renew   *RenewalBody      `json:"renew,omitempty"`
+	Renew   *BatchRenewBody   `json:"renew,omitempty"`
 	Release *BatchReleaseBody `json:"release,omitempty"`
 }
 
@@ -22,6 +22,12 @@ type BatchAcquireBody struct {
 	Lock string `json:"lock"`
 	AcquireBody
 	Wait string `json:"wait,omitempty"`
+}
+
+// A BatchRenewBody is a renewal in a batch.
+type BatchRenewBody struct {
+	Lock string `json:"lock"`
+	RenewBody
 }
 
 // A BatchReleaseBody is a release in a batch.

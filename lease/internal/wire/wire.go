@@ -52,7 +52,6 @@ var fields = [...]struct {
 	{"Slots", "slots", true},
 	{"Mode", "mode", false},
 	{"Index", "index", true},
-	{"Renewals", "renewals", true},
 	{"Operations", "operations", true},
 	{"Reason", "reason", false},
 }
@@ -144,31 +143,6 @@ type RenewBody struct {
 type AdoptBody struct {
 	OwnerID string `json:"owner_id"`
 	LeaseID string `json:"lease_id"`
-}
-
-// MaxRenewals is how many renewals one request has at most.
-const MaxRenewals = 500
-
-// A RenewalsBody is the body of many renewals in one request.
-type RenewalsBody struct {
-	Renewals []RenewalBody `json:"renewals"`
-}
-
-// A RenewalBody is one of them.
-type RenewalBody struct {
-	Lock string `json:"lock"`
-	RenewBody
-}
-
-// A RenewedBody is the answer to many renewals: their results, in order.
-type RenewedBody struct {
-	Results []RenewalResult `json:"results"`
-}
-
-// A RenewalResult is the answer that a single renewal would have got. One of both is set.
-type RenewalResult struct {
-	Lease   *LeaseBody `json:"lease,omitempty"`
-	Problem *Problem   `json:"problem,omitempty"`
 }
 
 // NewRenewBody returns the body of a client's renewal.
