@@ -60,22 +60,8 @@ func (m *maker) connectError(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 }
 
-// connConfig returns the caller's connection settings, adapted for a lock session.
-func (m *maker) connConfig() *pgx.ConnConfig {
-	cc := m.config.connConfig()
-	cc.ValidateConnect = m.validate(cc.ValidateConnect)
-	return cc
-}
-
 // linkOf returns the link that prepare stored on the connection.
 func linkOf(conn *pgx.Conn) *link { return conn.PgConn().CustomData()[linkKey].(*link) }
-
-// Keys of a connection's custom data.
-const (
-	linkKey   = "pglatch"
-	pidKey    = "pglatch pid" // from pg_backend_pid(), before any other query
-	originKey = "pglatch origin"
-)
 
 func (m *maker) stats() session.Stats {
 	return session.Stats{
