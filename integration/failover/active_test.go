@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -85,14 +86,35 @@ func (f *fleet) client(c leasehttp.ClientConfig) *leasehttp.Client {
 	return client
 }
 
+// counting counts the batches that a client sends.
+type counting struct {
+	http.RoundTripper
+	batches *atomic.Int64
+}
+
+func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == "/v1/batch" {
+		c.batches.Add(1)
+	}
+	return c.RoundTripper.RoundTrip(r)
+}
+
 // Clients work at three servers, of which the active one is killed, stopped for longer than it stays
-// active, and restarted in order. All their answers together are legal.
+// active, and restarted in order. Some of them share a client, and so their requests. All their
+// answers together are legal.
 func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t *testing.T) {
 	t.Parallel()
 	rounds := soak.Size(t, 4, 64) // every other one is a kill
 	f := newFleet(t, 3)
 	config := leaseload.Config{Prefix: "job", TTL: 2 * time.Second}
+	var batches atomic.Int64
 	for _, url := range f.urls() {
+		shared := f.client(leasehttp.ClientConfig{
+			BaseURLs: []string{url}, Resends: -1, HTTPClient: &http.Client{Transport: counting{http.DefaultTransport.(*http.Transport).Clone(), &batches}},
+		})
+		for range 8 {
+			config.Stores = append(config.Stores, leaseload.Remote{Client: shared})
+		}
 		for i := range 4 { // that resend nothing but half of the releases
 			remote := leaseload.Remote{Client: f.client(leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1}), Wait: time.Duration(i%2) * time.Second}
 			if i < 2 {
@@ -129,8 +151,9 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 	}
 	l.Await(100)
 	l.AwaitOperations(soak.Size(t, 0, 10_000))
-	t.Logf("%d faults of the active server, %d of them kills", rounds, kills)
+	t.Logf("%d faults of the active server, %d of them kills; %d batches", rounds, kills, batches.Load())
 	l.RequireLegal(t.Context())
+	assert.Positive(t, batches.Load())
 }
 
 // Clients of all servers see no error while each server is restarted in turn.
