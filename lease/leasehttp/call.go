@@ -159,7 +159,7 @@ func (c *Client) send(ctx context.Context, server *transport, k *call, data []by
 	var a answer
 	var err error
 	if line := k.line; line != noLine && share {
-		a, err = server.lines[line].send(ctx, k, data, timeout)
+		a, err = server.lines[line].send(ctx, k, data, timeout-wait)
 	} else {
 		a, err = server.send(ctx, k.method, k.target(wait), data, timeout)
 	}

@@ -3,6 +3,7 @@ package leasehttp
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -30,7 +31,8 @@ type Client struct {
 	config  ClientConfig
 	servers servers
 
-	together together
+	together  together
+	contended contended
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -116,13 +118,16 @@ func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.
 // askAcquire also returns the Moment from which the answer's lease counts.
 func (c *Client) askAcquire(ctx context.Context, name string, body wire.AcquireBody, wait time.Duration) (wire.LeaseBody, lease.Moment, error) {
 	call := call{method: http.MethodPost, name: name, verb: verbAcquire, body: body}
-	switch {
-	case wait > 0:
+	if wait > 0 {
 		call.until = time.Now().Add(wait)
-	case !body.IsShare():
+	}
+	if !body.IsShare() && (wait <= 0 || !c.contended.has(name)) {
 		call.line = lineOfAcquires
 	}
 	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call)
+	if held := errors.Is(err, lease.ErrHeld); held || err == nil {
+		c.contended.note(name, held || answer.WaitedMS > 0)
+	}
 	if err == nil && answer.OwnerID != body.OwnerID {
 		err = errMixedUp
 	}

@@ -61,8 +61,8 @@
 // # Calls at the same time
 //
 // What the goroutines of one client ask at the same time shares requests. While a batch or four
-// plain requests are under way, the acquires that do not wait gather, and go out together in the next
-// batch. So do renewals and releases. Acquires and the others do not delay each other. The renewals
+// plain requests are under way, acquires gather, and go out together in the next batch. So do
+// renewals and releases. Acquires and the others do not delay each other. The renewals
 // of one RenewAll, and those that heartbeats share, are a batch from the first on. A call that no
 // other joins is the plain request.
 //
@@ -74,8 +74,10 @@
 //   - A batch is answered when all its operations are done. Calls that gather wait for at most 25 ms,
 //     and then go out. A heartbeat whose renewal has no answer in half of its time sends it again
 //     alone.
-//   - AcquireWait with a wait above 0, Do, AcquireShare, and AcquireWithRetry without NoLongPoll send
-//     acquires alone, because the server lets them wait.
+//   - An acquire that may wait, such as that of AcquireWait and Do, asks in a batch whether the lock
+//     is free. If it is held, the acquire is sent alone, and waits in the server's queue. The next
+//     such acquire of the lock is alone from the start, until one did not have to wait.
+//   - AcquireShare sends its acquires alone.
 //   - A server that does not take batches, such as one of an earlier version, gets plain requests.
 //     After a minute, the client tries a batch again.
 //   - The context of a batch's request has no values of its callers. A tracing HTTPClient sees a

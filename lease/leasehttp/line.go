@@ -31,8 +31,8 @@ type line struct {
 	plain   *lease.Moment // until then all requests are plain; nil = none was refused
 }
 
-// The kinds of calls that can share a request. Acquires can take long, such as those that wait for
-// guarded writes in PostgreSQL. They delay no renewal and no release, because they have a line of
+// The kinds of calls that can share a request. Acquires can take long, such as those that wait for a
+// holder, or for guarded writes in PostgreSQL. They delay no renewal and no release, because they have a line of
 // their own.
 type lineKind int
 
@@ -100,7 +100,8 @@ func newLine(server *transport, goFunc func(func()) bool) *line {
 	return &line{server: server, goFunc: goFunc}
 }
 
-// send does what transport.send does, alone or together with others.
+// send does what transport.send does, alone or together with others. A call that waits asks together
+// with others whether its lock is free. If it is not, it waits alone, for longer than the timeout.
 func (l *line) send(ctx context.Context, k *call, data []byte, timeout time.Duration) (answer, error) {
 	start := time.Now()
 	f, s := l.enter(ctx, k, data, timeout)
@@ -118,7 +119,8 @@ func (l *line) send(ctx context.Context, k *call, data []byte, timeout time.Dura
 		f = t.flight
 	}
 	defer l.land(f)
-	return l.server.send(ctx, k.method, k.target(0), data, max(timeout-time.Since(start), time.Millisecond))
+	wait := k.wait()
+	return l.server.send(ctx, k.method, k.target(wait), data, max(timeout-time.Since(start), time.Millisecond)+wait)
 }
 
 // enter returns a flight if the sending can go at once, alone. Else it returns the sending, which
@@ -381,7 +383,7 @@ func (l *line) answer(group []*sending, a answer) {
 		return
 	}
 	for i, s := range group {
-		t := turn{alone: isBusy(body.Results[i])}
+		t := turn{alone: goesAlone(s.call, body.Results[i])}
 		if !t.alone {
 			t.answer, t.err = answerOf(s.call, body.Results[i])
 			t.answer.sent = a.sent
@@ -390,11 +392,18 @@ func (l *line) answer(group []*sending, a answer) {
 	}
 }
 
-// isBusy reports whether nothing was done because the store was busy. An operation that is alone can
-// wait for what keeps the store, such as a locked row.
-func isBusy(r wire.RawBatchResult) bool {
+// goesAlone reports whether nothing was done, and an operation that is alone can wait for what is in
+// the way: a holder, or what keeps the store, such as a locked row.
+func goesAlone(k *call, r wire.RawBatchResult) bool {
+	kind := wire.TypeBusy
+	switch {
+	case r.Status == http.StatusConflict && k.wait() > 0:
+		kind = wire.TypeHeld
+	case r.Status != http.StatusServiceUnavailable:
+		return false
+	}
 	p := new(wire.Problem)
-	return r.Status == http.StatusServiceUnavailable && json.Unmarshal(r.Problem, p) == nil && p.Type == wire.TypeBusy
+	return json.Unmarshal(r.Problem, p) == nil && p.Type == kind
 }
 
 // answerOf returns the answer that a plain request would have got.

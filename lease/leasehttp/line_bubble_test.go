@@ -529,3 +529,68 @@ func TestACallThatCostsAllTheirAnswersIsAloneInTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// Acquires that may wait share requests while their locks are free. One whose lock is held waits alone, and so does the next one on it.
+func TestAcquiresThatMayWaitShareRequestsWhileTheirLocksAreFree(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newCrowd(t, leasehttp.ClientConfig{})
+		const n, holds = 20, time.Second
+		for _, contended := range []bool{false, true} {
+			var inBatch atomic.Bool
+			f.breaks(func(r *http.Request, serve func() *http.Response) (*http.Response, error) {
+				body, err := r.GetBody()
+				if !assert.NoError(t, err) {
+					return nil, err
+				}
+				data, err := io.ReadAll(body)
+				assert.NoError(t, err)
+				inBatch.Store(inBatch.Load() || isBatch(r) && strings.Contains(string(data), ` 19"`))
+				return serve(), nil
+			})
+			held, err := f.store.Acquire(t.Context(), lease.AcquireRequest{Name: lock(n - 1).Name, Holder: "other", TTL: flockTTL})
+			require.NoError(t, err)
+			time.AfterFunc(holds, func() { assert.NoError(t, f.client.Release(t.Context(), held.Claim)) })
+			start := time.Now()
+			all(n, func(i int) {
+				l, err := f.client.AcquireWait(t.Context(), lock(i), flockTTL)
+				assert.NoError(t, err)
+				assert.Equal(t, lock(i).Name, l.Name)
+				if i == n-1 {
+					assert.GreaterOrEqual(t, time.Since(start), holds)
+					assert.Less(t, time.Since(start), holds+10*passing)
+				} else {
+					assert.Less(t, time.Since(start), 10*passing, "it waits for no other")
+				}
+			})
+			assert.Equal(t, map[string]int{"acquire": ahead + 1, "batch": 1, "release": 1}, f.sent)
+			assert.Equal(t, !contended, inBatch.Load())
+			for i := range n {
+				require.NoError(t, f.store.Release(t.Context(), f.claim(t, i)))
+			}
+		}
+	})
+}
+
+// What an acquire waits alone is the rest of its time.
+func TestAnAcquireThatWasInABatchWaitsNoLonger(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newCrowd(t, leasehttp.ClientConfig{})
+		const n, wait = ahead + 2, time.Second
+		_, err := f.store.Acquire(t.Context(), lease.AcquireRequest{Name: lock(n - 1).Name, Holder: "other", TTL: flockTTL})
+		require.NoError(t, err)
+		start := time.Now()
+		all(n, func(i int) {
+			_, err := f.client.AcquireWait(t.Context(), lock(i), wait)
+			if i < n-1 {
+				assert.NoError(t, err)
+				return
+			}
+			assert.ErrorIs(t, err, lease.ErrHeld)
+			assert.GreaterOrEqual(t, time.Since(start), wait)
+			assert.Less(t, time.Since(start), wait+10*passing)
+		})
+		assert.Equal(t, 1, f.count("batch"))
+	})
+}
