@@ -52,8 +52,7 @@
 // # Many leases
 //
 // The heartbeats of one client share requests for renewals that are due at about the same time.
-// Leases of one TTL need at most five requests in an interval, or more if a request is full: it has
-// room for some 300 renewals.
+// Leases of one TTL need at most five requests in an interval, or one more for each 1,000 leases.
 // Each lease counts from the moment before the request was sent, and can be lost only by itself. A
 // renewal that has no answer in half of its time, or that failed, is sent again in a request of its
 // own.

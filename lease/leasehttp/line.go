@@ -56,7 +56,7 @@ const (
 	gatherTurns = 16
 
 	// maxBody bounds the size in bytes of a batch, below a server's default limit.
-	maxBody = 48 << 10
+	maxBody = 192 << 10
 
 	// plainFor is how long all requests are plain after a server took no batch, such as one of an
 	// earlier version.

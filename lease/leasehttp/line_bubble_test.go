@@ -202,7 +202,7 @@ func TestMoreThanABatchHoldsGoesInSeveral(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newCrowd(t, leasehttp.ClientConfig{})
-		f.acquireAll(t, 700)
+		f.acquireAll(t, 2200)
 		assert.Equal(t, ahead, f.count("acquire"))
 		assert.Greater(t, f.count("batch"), 1)
 		assert.LessOrEqual(t, f.count("batch"), 5)

@@ -49,7 +49,7 @@ func TestManyRenewalsGoInFewRequestsThatTheServerTakes(t *testing.T) {
 	all := held(t, cl, 600)
 	transport.sent = nil
 	requireRenewed(t, cl, all)
-	assert.LessOrEqual(t, len(transport.sent), 6, "600 of some 420 bytes, in bodies of 48 KiB")
+	assert.LessOrEqual(t, len(transport.sent), 2, "600 of some 450 bytes, in bodies of 192 KiB")
 	for _, path := range transport.sent {
 		assert.Equal(t, "/v1/batch", path)
 	}

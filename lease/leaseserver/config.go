@@ -16,7 +16,7 @@ import (
 
 // Defaults of a Config.
 const (
-	DefaultMaxBody         = 64 << 10
+	DefaultMaxBody         = 256 << 10
 	DefaultMaxWait         = time.Minute
 	DefaultMaxWaiters      = 10_000
 	DefaultMaxConns        = 16_384
@@ -59,7 +59,7 @@ type Config struct {
 	// They poll, and take turns: see the package's documentation on several servers.
 	Peers Peers
 
-	// MaxBody is the maximum size of a body in bytes. 0 = 64 KiB.
+	// MaxBody is the maximum size of a body in bytes. 0 = 256 KiB, which has room for a batch of 1,000 operations.
 	MaxBody int64
 
 	// MaxWait is the maximum of ?wait=; the server cuts longer ones to it. 0 = one minute.

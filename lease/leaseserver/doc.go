@@ -64,7 +64,7 @@
 //   - A batch can be sent again if its answer was lost. Each operation then gets the answer that it
 //     would get if it was sent again alone.
 //   - A body that is not well-formed, is above MaxBody or has more than 1,000 operations is refused
-//     as a whole, and nothing is done. At 64 KiB, a batch has room for some 400 operations.
+//     as a whole, and nothing is done. By default, there is room for 1,000 operations of 260 bytes each.
 //
 // # Who sees the id of a lease
 //
