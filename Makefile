@@ -147,6 +147,7 @@ bench: ## compare with the hand-written loop and with peers; time, memory, loss 
 	$(WITHPG) $(GO) test -C integration/thirdparty/bench -run '^$$' -bench Shards -benchtime 1x -timeout 30m .
 	$(GO) test -run '^$$' -bench 'Store|Alone' -timeout 30m ./lease/sqlite
 	$(WITHPG) $(GO) test -C integration/thirdparty/bench -run '^$$' -bench 'Lease(OnEtcd|Gap)?$$' -benchtime 5x -timeout 30m .
+	$(WITHPG) $(GO) test -C integration/thirdparty/bench -run '^$$' -bench LeaseHandOver -benchtime 1000x -timeout 30m .
 	$(GO) test -C integration/thirdparty/bench -run '^$$' -bench LeaseMemory -benchtime 1x -timeout 30m .
 
 .PHONY: fuzz

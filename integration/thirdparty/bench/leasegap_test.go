@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -19,6 +21,7 @@ import (
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
+	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
@@ -50,6 +53,63 @@ func BenchmarkLeaseGap(b *testing.B) {
 		}
 		g.report(b)
 	})
+}
+
+// BenchmarkLeaseHandOver measures from the call of a release until the next client, which waits, has
+// the lease. Both clients ask a server that forwards to the active one, on PostgreSQL.
+func BenchmarkLeaseHandOver(b *testing.B) {
+	program := filepath.Join(b.TempDir(), "pglatch-etcd")
+	output, err := exec.CommandContext(b.Context(), "go", "build", "-C", "../../../cmd/pglatch-etcd", "-o", program, ".").CombinedOutput()
+	require.NoError(b, err, "%s", output)
+	servers := startServers(b, program, 2, "--store", pgtest.StartServer(b, durable).DSN(""))
+	var clients [2]*leasehttp.Client
+	for i := range clients {
+		clients[i], err = leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{forwarder(b, servers).url}})
+		require.NoError(b, err)
+		b.Cleanup(clients[i].Close)
+	}
+	request := func(i int) lease.AcquireRequest {
+		return lease.AcquireRequest{Name: "job", Holder: fmt.Sprint(i), TTL: time.Minute}
+	}
+	held, err := clients[0].Acquire(b.Context(), request(0))
+	require.NoError(b, err)
+	var g gauge
+	for n := 1; b.Loop(); n++ {
+		next := make(chan lease.Lease)
+		go func() {
+			l, err := clients[n%2].AcquireWait(b.Context(), request(n), time.Minute)
+			assert.NoError(b, err)
+			next <- l
+		}()
+		<-time.After(10 * time.Millisecond) // until it waits
+		began := time.Now()
+		go func() { assert.NoError(b, clients[(n-1)%2].Release(b.Context(), held.Claim)) }()
+		l := <-next
+		g.add(time.Since(began))
+		held = l
+	}
+	g.report(b)
+}
+
+// forwarder returns a server that forwards.
+func forwarder(b *testing.B, servers []*lockServer) (found *lockServer) {
+	b.Helper()
+	eventually(b, func() bool {
+		for _, s := range servers {
+			r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.url+"/metrics", http.NoBody)
+			require.NoError(b, err)
+			answer, err := http.DefaultClient.Do(r)
+			require.NoError(b, err)
+			text, err := io.ReadAll(answer.Body)
+			require.NoError(b, err)
+			_ = answer.Body.Close()
+			if strings.Contains(string(text), "\nlock_server_forwards 1\n") {
+				found = s
+			}
+		}
+		return found != nil
+	})
+	return found
 }
 
 // killServers repeatedly kills the server in use and restarts it.

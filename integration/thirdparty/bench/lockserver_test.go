@@ -29,10 +29,13 @@ func newSQLite(b *testing.B) contender {
 	return newLockServer(b, "sqlite", workers, store)
 }
 
+// durable has the default durability of PostgreSQL.
+var durable = pgserver.Options{Settings: map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}}
+
 // newPostgres returns a lock server on a PostgreSQL with the default durability.
 func newPostgres(b *testing.B) contender {
 	b.Helper()
-	server := pgtest.StartServer(b, pgserver.Options{Settings: map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}})
+	server := pgtest.StartServer(b, durable)
 	config, err := pgxpool.ParseConfig(server.DSN(""))
 	require.NoError(b, err)
 	config.MaxConns = 32
