@@ -226,7 +226,9 @@ func (b *batch) one(i int) {
 	result := wire.BatchResult{Status: http.StatusOK}
 	switch o := &b.operations[i]; {
 	case o.Acquire != nil:
-		result.Lease, err = pointer(b.acquireLease(b.ctx, o.Acquire.Lock, &o.Acquire.AcquireBody, 0, b.before))
+		if err = b.queue.giveWay(o.Acquire.Lock); err == nil {
+			result.Lease, err = pointer(b.acquireLease(b.ctx, o.Acquire.Lock, &o.Acquire.AcquireBody, 0, b.before))
+		}
 	case o.Renew != nil:
 		var r lease.RenewRequest
 		if r, err = b.renewal(o.Renew.Lock, &o.Renew.RenewBody); err == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/sqlite"
@@ -425,4 +426,26 @@ func TestBatchesAtTheSameTimeGrantEachLockOnce(t *testing.T) {
 	for name, n := range granted {
 		assert.Equal(t, 1, n, name)
 	}
+}
+
+// An acquire in a batch is not before those who wait: the lock may be free for a moment before the first of them has it.
+func TestAnAcquireInABatchOvertakesNobodyWhoWaits(t *testing.T) {
+	t.Parallel()
+	s, h := servetest.Serve(t, leaseserver.Config{Store: leasetest.NewStore()})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	held, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.NoError(t, err)
+	requireProblem(t, batch(t, h, "", acquireOf("job", "c", ""))[0], 409, wire.TypeHeld)
+	got := make(chan error, 1)
+	go func() {
+		_, err := cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
+		got <- err
+	}()
+	servetest.AwaitMetric(t, s, "lock_waiters", 1)
+	results := batch(t, h, "", acquireOf("job", "c", ""), acquireOf("other", "c", ""))
+	requireProblem(t, results[0], 503, wire.TypeBusy)
+	assert.Equal(t, 200, results[1].Status)
+	require.NoError(t, cl.Release(t.Context(), held.Claim))
+	require.NoError(t, <-got)
+	requireProblem(t, batch(t, h, "", acquireOf("job", "c", ""))[0], 409, wire.TypeHeld)
 }

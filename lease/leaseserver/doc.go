@@ -59,7 +59,9 @@
 //     store groups them: they share transactions and commits as if many clients had sent them.
 //     Renewals of different locks are one operation of a store that is a lease.BatchRenewer.
 //   - A batch does not wait. An acquire with a wait above 0s is refused with 422 (out-of-range), and
-//     one with slots or mode with 400, because it can wait behind others.
+//     one with slots or mode with 400, because it can wait behind others. An acquire of a lock that
+//     others wait for is refused with 503 (lock-busy-retry), so that it does not overtake them. Sent
+//     alone, it can wait behind them.
 //   - Operations that have not begun after StoreTimeout are refused with 503 (lock-busy-retry).
 //   - A batch can be sent again if its answer was lost. Each operation then gets the answer that it
 //     would get if it was sent again alone.

@@ -11,6 +11,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/rules"
+	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // A queue makes requests wait for locks, first come, first served. Per lock, only the first waiter
@@ -108,6 +109,19 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 		o = q.ask(lq, w)
 	}
 	return q.leave(lq, w, o).since(start)
+}
+
+// errAwaited is the cause of the error for an acquire in a batch of a lock that others wait for.
+var errAwaited = errors.New("others wait for the lock")
+
+// giveWay refuses to overtake those who wait for a lock: nothing is done.
+func (q *queue) giveWay(name string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.locks[name] == nil {
+		return nil
+	}
+	return &lease.BusyError{Retry: pause.AtMost(wire.DefaultRetry), Cause: errAwaited}
 }
 
 // since returns the outcome for a request that came at start. A lease counts from start plus the
