@@ -66,7 +66,7 @@ test: ## run all tests on a real PostgreSQL, with the race detector; after a fai
 	$(GO) build -v $(RACE) ./...
 	$(TRY) \
 	try $(WITHPG) $(GOTEST) $(RACE) -shuffle=on $(AT_ONCE) -timeout 20m $(SLOW) ./...; \
-	try $(WITHPG) sh -c 'printf "%s\n" $(foreach m,$(NESTED),"$(strip $(m) $(RACE))") $(if $(RACE),$(PURE)) $(NESTED_PLAIN) | \
+	try $(WITHPG) sh -c 'printf "%s\n" $(if $(RACE),$(PURE)) $(foreach m,$(NESTED),"$(strip $(m) $(RACE))") $(NESTED_PLAIN) | \
 		xargs -P 3 -L 1 sh -c '\''dir=$$1; shift; exec $(GOTEST) -C $$dir "$$@" -shuffle=on -timeout 15m ./...'\'' -' \
 	$(TRY_END)
 
