@@ -13,8 +13,8 @@ import (
 )
 
 // SessionKey is the session lock by which the lock servers of a database elect the active one: the pair
-// (32767, 1). Use it for Config.Session.
-var SessionKey = namespace.Must(namespace.MaxNumber, "pglatch").ID(1)
+// (-32767, 1). No namespace has it, because their numbers are above 0. Use it for Config.Session.
+var SessionKey = namespace.Pair(-namespace.MaxNumber, 1)
 
 // MaxURL is the maximum length of Config.URL in bytes. PostgreSQL keeps no more of a session's
 // application_name, beside the part that distinguishes two processes of one URL.

@@ -106,7 +106,8 @@ func TestTheLeaseElectsWhereNoSessionCan(t *testing.T) {
 // Servers of two versions take part in one election.
 func TestTheKeysOfTheElectionNeverChange(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, namespace.Pair(32767, 1).Tag(), activeserver.SessionKey.Tag())
+	assert.Equal(t, namespace.Pair(-32767, 1).Tag(), activeserver.SessionKey.Tag())
+	assert.NotEqual(t, namespace.Must(32767, "name").ID(1).Tag(), activeserver.SessionKey.Tag(), "that of the plain name 1, which users lock")
 	assert.Equal(t, "pglatch::server::slot", leaseserver.ElectionLock)
 }
 
