@@ -31,8 +31,9 @@
 //   - A wait ends after Config.Timeout, with an error that matches database.ErrLocked and names the holder of the
 //     lock. A lock that is granted after migrate.Migrate gave up is released (Config.Unused).
 //   - If the session of the first lock ends while migrations run, the second lock still excludes the other
-//     replicas, because it lasts as long as the session that migrates. The running migration is completed. The next
-//     one does not begin, and the error matches advisory.ErrLost.
+//     replicas, because it lasts as long as the session that migrates. The running migration is completed. Once
+//     this process knows of the loss, which takes it milliseconds, it begins no other, and the error matches
+//     advisory.ErrLost.
 //
 // # Fleets
 //

@@ -23,7 +23,8 @@ func TestNoTwoReplicasMigrateWhenTheLocksSessionEnds(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	openGate := gate(t, dsn)
 	conn := pgtest.Connect(t, dsn)
-	first, second := replica(t, ours(t, dsn, nil), gated), replica(t, ours(t, dsn, nil), gated)
+	driver := ours(t, dsn, nil)
+	first, second := replica(t, driver, gated), replica(t, ours(t, dsn, nil), gated)
 	ended := up(first)
 	atGate(t, conn)
 	others := up(second)
@@ -34,6 +35,7 @@ func TestNoTwoReplicasMigrateWhenTheLocksSessionEnds(t *testing.T) {
 		tag.ClassID, tag.ObjID, tag.ObjSubID)
 	require.NoError(t, err)
 	locked(t, conn, theirs(t, conn), 1, 1) // the second has the first lock, and waits for the driver's
+	require.Eventually(t, func() bool { return driver.LockLost() != nil }, time.Minute, time.Millisecond, "on a busy machine it learns that later")
 	openGate()
 	require.ErrorIs(t, <-ended, advisory.ErrLost)
 	require.NoError(t, <-others, "the second applied what the first did not begin")
