@@ -76,12 +76,7 @@ func (s *stage) hold(key string) *clitest.Program {
 func (s *stage) answers(p *clitest.Program) {
 	s.t.Helper()
 	s.t.Cleanup(func() {
-		select {
-		case <-p.Done:
-		default:
-			p.Signal(syscall.SIGTERM)
-			p.Wait()
-		}
+		p.Stop()
 	})
 	p.Saying(&p.Stdout, "works")
 	look := clitest.Connect(s.t, s.dsn, "look")

@@ -3,6 +3,7 @@ package proctest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -125,6 +126,15 @@ func (p *Process) Signal(s os.Signal) {
 func (p *Process) Kill() {
 	p.tb.Helper()
 	_ = p.cmd.Process.Kill()
+	p.Wait()
+}
+
+// Stop asks the process to end, unless it has ended, and waits for its end.
+func (p *Process) Stop() {
+	p.tb.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+		require.NoError(p.tb, err, p.said())
+	}
 	p.Wait()
 }
 
