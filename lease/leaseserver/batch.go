@@ -13,7 +13,6 @@ import (
 	"github.com/labstack/echo/v4"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/pglatch/pglatch/internal/loopback"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
@@ -166,17 +165,13 @@ func (s *Server) mayAsk(c echo.Context, name, verb string) error {
 // withinRate charges the rate of a client's address for operation i of a batch. The request itself
 // was charged as one operation. If another server forwarded it, that happened there.
 func (s *Server) withinRate(c echo.Context, i int) bool {
-	if s.limiter == nil {
-		return true
-	}
 	address := c.Request().RemoteAddr
 	if h, ok := c.Get(hopKey).(*hop); ok && h.proven {
 		address = h.from
 	} else if i == 0 {
 		return true
 	}
-	allowed, _ := s.limiter.Allow(loopback.Host(address))
-	return allowed
+	return s.limiter.allow(address)
 }
 
 // run carries out the operations of all lines. Renewals that are alone on their locks are one

@@ -12,7 +12,6 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/pglatch/pglatch/internal/loopback"
 	"github.com/pglatch/pglatch/internal/problem"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
@@ -66,10 +65,9 @@ func (s *Server) guard(need Right, next echo.HandlerFunc) echo.HandlerFunc {
 		if from != nil {
 			c.Set(hopKey, from)
 		}
-		if s.limiter != nil && need != Metrics && (from == nil || !from.proven) { // metrics stay readable when many requests are refused
-			if allowed, _ := s.limiter.Allow(loopback.Host(c.Request().RemoteAddr)); !allowed {
-				return wire.Refuse(wire.TypeRateLimited, "too many requests from this address")
-			}
+		proven := from != nil && from.proven
+		if need != Metrics && !proven && !s.limiter.allow(c.Request().RemoteAddr) { // metrics stay readable when many requests are refused
+			return wire.Refuse(wire.TypeRateLimited, "too many requests from this address")
 		}
 		if err := s.authorize(c, need); err != nil {
 			return err

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 
 	"github.com/labstack/echo/v4"
-	echomw "github.com/labstack/echo/v4/middleware"
 	"golang.org/x/net/netutil"
 
 	"github.com/pglatch/pglatch/internal/loopback"
@@ -32,7 +31,7 @@ type Server struct {
 	tokens    atomic.Pointer[[]bearerToken] // nil = none
 	// the longest prefix first
 	ttlPolicies atomic.Pointer[[]TTLPolicy]
-	limiter     *echomw.RateLimiterMemoryStore // nil = no limit
+	limiter     *limiter
 	echo        *echo.Echo
 	http        *http.Server
 
