@@ -13,8 +13,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/pglatch/pglatch/internal/loopback"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
@@ -127,39 +125,40 @@ func checkTokens(tokens []Token) error {
 
 const maxTokenName = 128 // bytes
 
-// bearerKey is the key of a request's token in its context.
-const bearerKey = "bearer"
-
-// authorize refuses a request that does not have the right need.
-func (s *Server) authorize(c echo.Context, need Right) error {
-	r := c.Request()
+// authorize refuses a request that does not have the right need. It returns the request's token, nil
+// if the server has none.
+func (s *Server) authorize(r *http.Request, from *hop, need Right) (*bearerToken, error) {
 	tokens := s.tokens.Load()
 	switch {
 	case s.Authorize != nil:
 		if err := s.Authorize(r); err != nil {
-			return wire.Refuse(wire.TypeForbidden, "this request is not allowed")
+			return nil, wire.Refuse(wire.TypeForbidden, "this request is not allowed")
 		}
 	case tokens != nil:
-		t, known := bearer(*tokens, r.Header.Get("Authorization"))
-		if len(r.Header["Authorization"]) == 0 {
-			leaf := leafOf(r.TLS)
-			if h, ok := c.Get(hopKey).(*hop); ok {
-				leaf = h.leaf
-			}
-			t, known = certified(*tokens, leaf)
+		t := tokenOf(*tokens, r, from)
+		if t == nil {
+			return nil, wire.Refuse(wire.TypeUnauthorized, "send a bearer token that the server knows, or a certificate that is good for something")
 		}
-		if !known {
-			return wire.Refuse(wire.TypeUnauthorized, "send a bearer token that the server knows, or a certificate that is good for something")
-		}
-		c.Set(bearerKey, t)
-		return t.check(c, need)
+		return t, t.check(r, need)
 	case !s.AllowInsecure && isForeign(r):
-		return wire.Refuse(wire.TypeForbidden, "this server has no tokens and answers only clients on its own machine")
+		return nil, wire.Refuse(wire.TypeForbidden, "this server has no tokens and answers only clients on its own machine")
 	}
 	if need == Admin { // the log must name the admin
-		return wire.Refuse(wire.TypeForbidden, "this needs a token with the right admin")
+		return nil, wire.Refuse(wire.TypeForbidden, "this needs a token with the right admin")
 	}
-	return nil
+	return nil, nil //nolint:nilnil // no token, no error
+}
+
+// tokenOf returns the token of a request: by its header, or else by the client's certificate. nil =
+// the server does not know it.
+func tokenOf(tokens []bearerToken, r *http.Request, from *hop) *bearerToken {
+	switch {
+	case len(r.Header["Authorization"]) > 0:
+		return bearer(tokens, r.Header.Get("Authorization"))
+	case from != nil:
+		return certified(tokens, from.leaf)
+	}
+	return certified(tokens, leafOf(r.TLS))
 }
 
 // isForeign reports whether a request is from another machine. A client of a Unix socket is local,
@@ -185,14 +184,14 @@ func clientAddress(r *http.Request) string {
 }
 
 // check refuses requests beyond a token's rights and prefix.
-func (t bearerToken) check(c echo.Context, need Right) error {
+func (t *bearerToken) check(r *http.Request, need Right) error {
 	if t.right > need {
 		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("this needs the right %s, and the token or certificate has %s", need, t.right))
 	}
-	if c.Param(paramLock) == "" {
+	if r.PathValue(paramLock) == "" {
 		return nil
 	}
-	name, err := lockName(c)
+	name, err := lockName(r)
 	if err != nil {
 		return err
 	}
@@ -200,18 +199,19 @@ func (t bearerToken) check(c echo.Context, need Right) error {
 }
 
 // checkName refuses a name, or a prefix of names, outside of a token's prefix.
-func (t bearerToken) checkName(name string) error {
-	if !strings.HasPrefix(name, t.prefix) {
+func (t *bearerToken) checkName(name string) error {
+	if t != nil && !strings.HasPrefix(name, t.prefix) {
 		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("the token or certificate is for locks whose names begin with %q", t.prefix))
 	}
 	return nil
 }
 
-// bearer compares header with all tokens, in a time that does not depend on their contents.
-func bearer(tokens []bearerToken, header string) (found bearerToken, known bool) {
+// bearer compares header with all tokens, in a time that does not depend on their contents. nil = none
+// is the one.
+func bearer(tokens []bearerToken, header string) *bearerToken {
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return found, false
+		return nil
 	}
 	digest := sha256.Sum256([]byte(token))
 	at := -1
@@ -219,7 +219,7 @@ func bearer(tokens []bearerToken, header string) (found bearerToken, known bool)
 		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(digest[:], tokens[i].digest[:]), i, at)
 	}
 	if at < 0 {
-		return found, false
+		return nil
 	}
-	return tokens[at], true
+	return &tokens[at]
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/labstack/echo/v4"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pglatch/pglatch/internal/pause"
@@ -24,33 +23,33 @@ const batchAtOnce = 256
 
 // batch carries out many operations, each as if it had come alone. One result does not affect the
 // others.
-func (s *Server) batch(c echo.Context) error {
+func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	var body wire.BatchBody
-	if err := s.readBody(c.Request(), &body); err != nil {
+	if err := s.readBody(r, &body); err != nil {
 		return err
 	}
-	if c.Request().URL.RawQuery != "" {
+	if r.URL.RawQuery != "" {
 		return wire.Refuse(wire.TypeInvalid, "a batch has no query parameters")
 	}
 	if n := len(body.Operations); n > wire.MaxBatch {
 		return &lease.InvalidError{Field: "Operations", Value: fmt.Sprintf("%d of them", n), Remedy: "send at most " + strconv.Itoa(wire.MaxBatch)}
 	}
-	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // it can take as long as two operations
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it can take as long as two operations
 	b := &batch{
-		Server: s, c: c, ctx: c.Request().Context(), before: waitedBefore(c), start: time.Now(),
+		Server: s, request: r, ctx: r.Context(), caller: callerOf(r), start: time.Now(),
 		operations: body.Operations, results: make([]wire.BatchResult, len(body.Operations)),
 	}
 	b.run(b.lines())
-	return respond(c, &wire.BatchedBody{Results: b.results})
+	return respond(w, &wire.BatchedBody{Results: b.results})
 }
 
 // A batch is the operations of one request.
 type batch struct {
 	*Server
 
-	c          echo.Context // not changed while operations run
+	request    *http.Request
 	ctx        context.Context
-	before     time.Duration // for how long the request has been under way
+	caller     caller
 	start      time.Time
 	operations []wire.BatchOperation
 	results    []wire.BatchResult
@@ -80,14 +79,14 @@ func (b *batch) lines() [][]int {
 // check refuses an operation that the caller has no right to, or that is not for a batch. It
 // returns the name of the lock.
 func (b *batch) check(i int) (name string, err error) {
-	if !b.withinRate(b.c, i) {
+	if !b.withinRate(i) {
 		return "", wire.Refuse(wire.TypeRateLimited, "too many operations from this address")
 	}
 	name, verb, err := parts(&b.operations[i])
 	if err != nil {
 		return "", err
 	}
-	if err := b.mayAsk(b.c, name, verb); err != nil {
+	if err := b.mayAsk(name, verb); err != nil {
 		return "", err
 	}
 	if a := b.operations[i].Acquire; a != nil {
@@ -129,49 +128,42 @@ func (b *batch) checkAtOnce(a *wire.BatchAcquireBody) error {
 	return nil
 }
 
-// problemOf returns the problem of one operation of many.
-func (s *Server) problemOf(c echo.Context, err error) *wire.Problem {
-	p := wire.ProblemOf(err)
-	s.logFailure(c, p, err)
-	return &p
-}
-
-// mayAsk refuses one operation of many if the caller has no right to it. It calls Authorize as if
-// the operation had come alone.
-func (s *Server) mayAsk(c echo.Context, name, verb string) error {
+// mayAsk refuses an operation that the caller has no right to. It calls Authorize as if the operation
+// had come alone.
+func (b *batch) mayAsk(name, verb string) error {
 	if err := lease.ValidateName(name); err != nil {
 		return err
 	}
-	if t, ok := c.Get(bearerKey).(bearerToken); ok {
-		if err := t.checkName(name); err != nil {
-			return err
-		}
+	if err := b.caller.token.checkName(name); err != nil {
+		return err
 	}
-	if s.Authorize == nil {
+	if b.Authorize == nil {
 		return nil
 	}
-	alone := c.Request().Clone(c.Request().Context())
+	alone := b.request.Clone(b.ctx)
 	alone.URL.Path, alone.URL.RawPath = "/v1/locks/"+name+"/"+verb, "/v1/locks/"+url.PathEscape(name)+"/"+verb
 	alone.RequestURI, alone.Body = alone.URL.RawPath, http.NoBody
-	if h, ok := c.Get(hopKey).(*hop); ok { // address and certificate are those of the server that forwarded it
+	alone.Pattern = "POST " + lockRoute + "/" + verb
+	alone.SetPathValue(paramLock, name)
+	if h := b.caller.hop; h != nil { // address and certificate are those of the server that forwarded it
 		alone.RemoteAddr, alone.TLS = h.from, nil
 	}
-	if err := s.Authorize(alone); err != nil {
+	if err := b.Authorize(alone); err != nil {
 		return wire.Refuse(wire.TypeForbidden, "this operation is not allowed")
 	}
 	return nil
 }
 
-// withinRate charges the rate of a client's address for operation i of a batch. The request itself
-// was charged as one operation. If another server forwarded it, that happened there.
-func (s *Server) withinRate(c echo.Context, i int) bool {
-	address := c.Request().RemoteAddr
-	if h, ok := c.Get(hopKey).(*hop); ok && h.proven {
+// withinRate charges the rate of the client's address for operation i. The request itself was charged
+// as one operation. If another server forwarded it, that happened there.
+func (b *batch) withinRate(i int) bool {
+	address := b.request.RemoteAddr
+	if h := b.caller.hop; h.isProven() {
 		address = h.from
 	} else if i == 0 {
 		return true
 	}
-	return s.limiter.allow(address)
+	return b.limiter.allow(address)
 }
 
 // run carries out the operations of all lines. Renewals that are alone on their locks are one
@@ -222,7 +214,7 @@ func (b *batch) one(i int) {
 	switch o := &b.operations[i]; {
 	case o.Acquire != nil:
 		if err = b.queue.giveWay(o.Acquire.Lock); err == nil {
-			result.Lease, err = pointer(b.acquireLease(b.ctx, o.Acquire.Lock, &o.Acquire.AcquireBody, 0, b.before))
+			result.Lease, err = pointer(b.acquireLease(b.ctx, o.Acquire.Lock, &o.Acquire.AcquireBody, 0, b.caller.waitedBefore()))
 		}
 	case o.Renew != nil:
 		var r lease.RenewRequest
@@ -278,8 +270,9 @@ func (b *batch) refuse(i int, err error) {
 	if errors.Is(err, errMoved) { // a lease without a key was given back
 		err = &lease.BusyError{Retry: pause.AtMost(wire.DefaultRetry), Cause: err}
 	}
-	p := b.problemOf(b.c, err)
-	b.results[i] = wire.BatchResult{Status: p.Status, Problem: p}
+	p := wire.ProblemOf(err)
+	b.logFailure(b.request, p, err)
+	b.results[i] = wire.BatchResult{Status: p.Status, Problem: &p}
 }
 
 // pointer returns a pointer to the result of a call, or nil with its error.

@@ -18,6 +18,15 @@ import (
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
+// readLock reads the name of a lock and the body of a request.
+func readLock[T any](s *Server, r *http.Request) (name string, body *T, err error) {
+	if name, err = lockName(r); err != nil {
+		return "", nil, err
+	}
+	body = new(T)
+	return name, body, s.readBody(r, body)
+}
+
 // readBody reads a JSON object into body. It also refuses unknown fields: a server that ignored a
 // misspelt idempotency key would grant two leases.
 func (s *Server) readBody(r *http.Request, body any) error {

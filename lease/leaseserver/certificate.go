@@ -34,18 +34,19 @@ func leafOf(connection *tls.ConnectionState) *x509.Certificate {
 	return connection.VerifiedChains[0][0]
 }
 
-// certified returns the first token that matches a verified certificate, which must still be valid.
-func certified(tokens []bearerToken, leaf *x509.Certificate) (found bearerToken, known bool) {
+// certified returns the first token that matches a verified certificate, which must still be valid; nil
+// = none does.
+func certified(tokens []bearerToken, leaf *x509.Certificate) *bearerToken {
 	if leaf == nil {
-		return found, false
+		return nil
 	}
 	at := slices.IndexFunc(tokens, func(t bearerToken) bool { return t.names != "" && fits(t.names, leaf) })
 	if at < 0 || time.Now().After(leaf.NotAfter) {
-		return found, false
+		return nil
 	}
-	found = tokens[at]
+	found := tokens[at]
 	found.who = cmp.Or(subject(leaf), found.who)
-	return found, true
+	return &found
 }
 
 func fits(names string, leaf *x509.Certificate) bool {

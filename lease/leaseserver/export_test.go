@@ -2,6 +2,14 @@ package leaseserver
 
 import "github.com/pglatch/pglatch/internal/boottime"
 
+// Patterns returns the patterns of all routes.
+func (s *Server) Patterns() (all []string) {
+	for _, r := range s.routes() {
+		all = append(all, r.pattern)
+	}
+	return all
+}
+
 // Stands reports whether the store has refused a lock to the first request that waits for it, and
 // the request now waits: a release hands the lock over to it.
 func (s *Server) Stands(name string) bool {

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
@@ -18,26 +17,22 @@ import (
 // forceRelease ends the lease of another holder. Between the Get that finds it and its end, the
 // lease can be renewed, which makes no difference, or have a successor, which the claim does not
 // match.
-func (s *Server) forceRelease(c echo.Context) error {
-	name, err := lockName(c)
+func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request) error {
+	name, body, err := readLock[wire.ForceReleaseBody](s, r)
 	if err != nil {
-		return err
-	}
-	var body wire.ForceReleaseBody
-	if err := s.readBody(c.Request(), &body); err != nil {
 		return err
 	}
 	if err := checkReason(body.Reason); err != nil {
 		return err
 	}
-	f := forced{Server: s, by: c.Get(bearerKey).(bearerToken).who, body: body}
-	answer, err := f.release(c.Request().Context(), name)
+	f := forced{Server: s, by: callerOf(r).token.who, body: *body}
+	answer, err := f.release(r.Context(), name)
 	s.metrics.forced.count(err)
-	f.audit(c, answer, err)
+	f.audit(r, answer, err)
 	if err != nil {
 		return err
 	}
-	return respond(c, &answer)
+	return respond(w, &answer)
 }
 
 // A forced is one forced release.
@@ -123,9 +118,9 @@ func (f *forced) keeper(r lease.Record) lease.AcquireRequest {
 
 // audit writes the log line of a forced release. It contains no lease id, because anyone who knows
 // one can end the lease.
-func (f *forced) audit(c echo.Context, ended wire.ForceReleasedBody, err error) {
-	outcome, from := "unknown", clientAddress(c.Request())
-	if h, ok := c.Get(hopKey).(*hop); ok && h.proven {
+func (f *forced) audit(r *http.Request, ended wire.ForceReleasedBody, err error) {
+	outcome, from := "unknown", clientAddress(r)
+	if h := callerOf(r).hop; h.isProven() {
 		from = h.from
 	}
 	switch {
@@ -142,7 +137,7 @@ func (f *forced) audit(c echo.Context, ended wire.ForceReleasedBody, err error) 
 	if err != nil {
 		attributes = append(attributes, slog.Any("error", err))
 	}
-	f.Logger.LogAttrs(c.Request().Context(), slog.LevelWarn, "lease_force_released", attributes...)
+	f.Logger.LogAttrs(r.Context(), slog.LevelWarn, "lease_force_released", attributes...)
 }
 
 const maxReason = 512 // bytes

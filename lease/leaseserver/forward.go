@@ -16,20 +16,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // anywhere answers a client's request at the active server, or by next if that cannot be reached. A
 // request that waits moves to another server when that becomes active.
-func (s *Server) anywhere(c echo.Context, next echo.HandlerFunc) error {
+func (s *Server) anywhere(w http.ResponseWriter, r *http.Request, next handler) error {
 	target, _ := s.forwarder.direction()
-	wait, waits := waitOf(c.Request().URL.RawQuery)
+	wait, waits := waitOf(r.URL.RawQuery)
 	if target == "" && !waits {
-		return next(c)
+		return next(w, r)
 	}
-	t, err := s.newTransit(c, min(wait, s.MaxWait))
+	t, err := s.newTransit(w, r, min(wait, s.MaxWait))
 	if err != nil {
 		return err
 	}
@@ -37,7 +35,7 @@ func (s *Server) anywhere(c echo.Context, next echo.HandlerFunc) error {
 		target, until := s.forwarder.direction()
 		if target == "" || !forwards {
 			err := t.here(until, next)
-			if errors.Is(err, errMoved) && t.request.Context().Err() == nil {
+			if errors.Is(err, errMoved) && r.Context().Err() == nil {
 				continue
 			}
 			return err
@@ -46,9 +44,9 @@ func (s *Server) anywhere(c echo.Context, next echo.HandlerFunc) error {
 		switch {
 		case err == nil:
 			s.metrics.forwarded.Inc()
-			return a.relay(c.Response())
-		case t.request.Context().Err() != nil:
-			return context.Cause(t.request.Context())
+			return a.relay(w)
+		case r.Context().Err() != nil:
+			return context.Cause(r.Context())
 		case errors.Is(err, errClosing): // the outcome is unknown
 			return err
 		}
@@ -56,7 +54,7 @@ func (s *Server) anywhere(c echo.Context, next echo.HandlerFunc) error {
 		if until.Err() == nil { // or somebody has noticed
 			s.forwarder.fail(target)
 		}
-		if !errors.Is(err, errNotActive) && c.Request().Method == http.MethodPost {
+		if !errors.Is(err, errNotActive) && r.Method == http.MethodPost {
 			return err // the outcome is unknown
 		}
 	}
@@ -65,16 +63,15 @@ func (s *Server) anywhere(c echo.Context, next echo.HandlerFunc) error {
 // A transit is a client's request on its way to an answer.
 type transit struct {
 	*Server
-	c       echo.Context
+	w       http.ResponseWriter
 	request *http.Request // as the client sent it
 	body    []byte
 	start   time.Time
 	wait    time.Duration // 0 = it does not wait
 }
 
-func (s *Server) newTransit(c echo.Context, wait time.Duration) (*transit, error) {
-	r := c.Request()
-	t := &transit{Server: s, c: c, request: r, start: time.Now(), wait: wait}
+func (s *Server) newTransit(w http.ResponseWriter, r *http.Request, wait time.Duration) (*transit, error) {
+	t := &transit{Server: s, w: w, request: r, start: time.Now(), wait: wait}
 	if r.Method == http.MethodPost {
 		if r.ContentLength > s.MaxBody {
 			return nil, s.tooLarge()
@@ -88,7 +85,7 @@ func (s *Server) newTransit(c echo.Context, wait time.Duration) (*transit, error
 		}
 	}
 	if r.Method == http.MethodPost || r.ContentLength == 0 { // the timeout of reading the request would end it
-		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 	return t, nil
 }
@@ -118,22 +115,21 @@ func (t *transit) left() string {
 }
 
 // here answers by this server.
-func (t *transit) here(until context.Context, next echo.HandlerFunc) error {
+func (t *transit) here(until context.Context, next handler) error {
 	if t.wait == 0 {
 		until = context.Background()
 	}
 	ctx, cancel := whileBoth(t.request.Context(), until)
 	defer cancel()
-	defer t.c.SetRequest(t.request)
-	r := t.request.WithContext(ctx)
+	c := callerOf(t.request)
+	c.waited += time.Since(t.start)
+	r := t.request.WithContext(c.in(ctx))
 	u := *t.request.URL
 	r.URL, u.RawQuery = &u, t.left()
 	if t.request.Method == http.MethodPost {
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(t.body)), int64(len(t.body))
 	}
-	t.c.SetRequest(r)
-	t.c.Set(waitedKey, time.Since(t.start))
-	return next(t.c)
+	return next(t.w, r)
 }
 
 // A forwardedAnswer is what the active server said.
@@ -222,7 +218,7 @@ func (t *transit) headers() http.Header {
 }
 
 // relay answers the client.
-func (a *forwardedAnswer) relay(to *echo.Response) error {
+func (a *forwardedAnswer) relay(to http.ResponseWriter) error {
 	for name, values := range a.header {
 		switch name {
 		case "Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade", "Trailer", "Date":
@@ -231,23 +227,20 @@ func (a *forwardedAnswer) relay(to *echo.Response) error {
 		to.Header()[name] = values
 	}
 	to.WriteHeader(a.status)
-	_, err := to.Write(a.body)
-	return err
+	_, _ = to.Write(a.body) // it fails only with the connection
+	return nil
 }
 
 // forwardedHere answers a request that another server has forwarded. A server that is not active,
 // or shuts down, sends it back.
-func (s *Server) forwardedHere(c echo.Context, next echo.HandlerFunc) error {
+func (s *Server) forwardedHere(w http.ResponseWriter, r *http.Request, next handler) error {
 	term, active := s.forwarder.lead()
 	if !active || s.draining.Load() {
 		return refuseHop("this server is not active")
 	}
-	ctx, cancel := whileBoth(c.Request().Context(), term)
+	ctx, cancel := whileBoth(r.Context(), term)
 	defer cancel()
-	r := c.Request()
-	c.SetRequest(r.WithContext(ctx))
-	err := next(c)
-	c.SetRequest(r)
+	err := next(w, r.WithContext(ctx))
 	if errors.Is(err, errMoved) || errors.Is(err, errClosing) {
 		return refuseHop("this server is not active any more")
 	}

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
@@ -30,8 +28,8 @@ type hop struct {
 	waited time.Duration
 }
 
-// hopKey is the key of a request's hop in its context.
-const hopKey = "hop"
+// isProven reports whether a server has forwarded the request.
+func (h *hop) isProven() bool { return h != nil && h.proven }
 
 // sign adds the headers of this server.
 func (f *forwarder) sign(h http.Header, client string) {
@@ -79,16 +77,3 @@ func sameSecret(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
-
-// waitedBefore returns for how long a request was under way before this attempt to answer it: at
-// the server that forwarded it, and here.
-func waitedBefore(c echo.Context) time.Duration {
-	waited, _ := c.Get(waitedKey).(time.Duration)
-	if h, ok := c.Get(hopKey).(*hop); ok {
-		waited += h.waited
-	}
-	return waited
-}
-
-// waitedKey is the key of the time in a request's context.
-const waitedKey = "waited"

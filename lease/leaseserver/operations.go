@@ -9,40 +9,30 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-func (s *Server) acquire(c echo.Context) error {
-	name, err := lockName(c)
+func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
+	name, body, err := readLock[wire.AcquireBody](s, r)
 	if err != nil {
 		return err
 	}
-	var body wire.AcquireBody
-	if err := s.readBody(c.Request(), &body); err != nil {
-		return err
-	}
-	wait, err := s.wait(c.Request().URL.RawQuery)
+	wait, err := s.wait(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
 	if body.IsShare() {
-		r := body.Request(name)
-		if r.TTL, err = s.ttl(name, r.TTL); err != nil {
-			return err
-		}
-		return s.acquireShare(c, &body, r, wait)
+		return s.acquireShare(w, r, name, body, wait)
 	}
 	if wait > 0 { // or the timeout of reading the request would end it
-		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
-	answer, err := s.acquireLease(c.Request().Context(), name, &body, wait, waitedBefore(c))
+	answer, err := s.acquireLease(r.Context(), name, body, wait, callerOf(r).waitedBefore())
 	if err != nil {
 		return err
 	}
-	return respond(c, &answer)
+	return respond(w, &answer)
 }
 
 // acquireLease carries out an acquire of an ordinary lease. before is for how long its request has
@@ -66,24 +56,20 @@ func (s *Server) acquireLease(ctx context.Context, name string, body *wire.Acqui
 	return answer, nil
 }
 
-func (s *Server) renew(c echo.Context) error {
-	name, err := lockName(c)
+func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
+	name, body, err := readLock[wire.RenewBody](s, r)
 	if err != nil {
 		return err
 	}
-	var body wire.RenewBody
-	if err := s.readBody(c.Request(), &body); err != nil {
-		return err
-	}
-	r, err := s.renewal(name, &body)
+	renewal, err := s.renewal(name, body)
 	if err != nil {
 		return err
 	}
-	answer, err := s.renewLease(c.Request().Context(), r)
+	answer, err := s.renewLease(r.Context(), renewal)
 	if err != nil {
 		return err
 	}
-	return respond(c, &answer)
+	return respond(w, &answer)
 }
 
 // renewal returns the request of a renewal, with the TTL that the policies give it.
@@ -106,20 +92,16 @@ func (s *Server) renewLease(ctx context.Context, r lease.RenewRequest) (wire.Lea
 	return wire.NewLeaseBody(l), nil
 }
 
-func (s *Server) release(c echo.Context) error {
-	name, err := lockName(c)
+func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
+	name, body, err := readLock[wire.ReleaseBody](s, r)
 	if err != nil {
 		return err
 	}
-	var body wire.ReleaseBody
-	if err := s.readBody(c.Request(), &body); err != nil {
-		return err
-	}
-	answer, err := s.releaseLease(c.Request().Context(), name, &body)
+	answer, err := s.releaseLease(r.Context(), name, body)
 	if err != nil {
 		return err
 	}
-	return respond(c, &answer)
+	return respond(w, &answer)
 }
 
 // releaseLease carries out a release.
@@ -139,35 +121,35 @@ func (s *Server) releaseLease(ctx context.Context, name string, body *wire.Relea
 	return wire.ReleasedBody{Lock: name, ClaimBody: body.ClaimBody}, err
 }
 
-func (s *Server) get(c echo.Context) error {
-	name, err := lockName(c)
+func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
+	name, err := lockName(r)
 	if err != nil {
 		return err
 	}
-	index, wait, err := s.watchOf(c.Request().URL.RawQuery)
+	index, wait, err := s.watchOf(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
 	var record lease.Record
 	if wait > 0 {
-		if c.Request().ContentLength == 0 { // an unread body must have a deadline; without a body it would end the wait
-			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
+		if r.ContentLength == 0 { // an unread body must have a deadline; without a body it would end the wait
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		}
-		record, err = s.meter.watches.after(c.Request().Context(), name, index, wait)
+		record, err = s.meter.watches.after(r.Context(), name, index, wait)
 	} else {
-		record, err = s.meter.get(c.Request().Context(), name)
+		record, err = s.meter.get(r.Context(), name)
 	}
 	if err != nil {
 		return err
 	}
-	answer := recordBody(c, record)
-	return respond(c, &answer)
+	answer := callerOf(r).recordBody(record)
+	return respond(w, &answer)
 }
 
 // recordBody returns the body for a record. Anyone who knows the id of a lease can end it. So only
 // requests with an admin token see it; otherwise only the holder should know it.
-func recordBody(c echo.Context, r lease.Record) wire.RecordBody {
-	if t, ok := c.Get(bearerKey).(bearerToken); !ok || t.right != Admin {
+func (c caller) recordBody(r lease.Record) wire.RecordBody {
+	if c.token == nil || c.token.right != Admin {
 		r.ID = ""
 	}
 	return wire.NewRecordBody(r)
@@ -176,8 +158,8 @@ func recordBody(c echo.Context, r lease.Record) wire.RecordBody {
 // defaultPage is how many locks a page of a list has by default.
 const defaultPage = 100
 
-func (s *Server) list(c echo.Context) error {
-	query, err := parseQuery(c.Request().URL.RawQuery, "after", "prefix", "limit")
+func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+	query, err := parseQuery(r.URL.RawQuery, "after", "prefix", "limit")
 	if err != nil {
 		return err
 	}
@@ -189,25 +171,24 @@ func (s *Server) list(c echo.Context) error {
 			return &lease.InvalidError{Field: "Limit", Value: strconv.Quote(text), Remedy: fmt.Sprintf("use 1 to %d", wire.MaxPage)}
 		}
 	}
-	r := lease.ListRequest{After: query.Get("after"), Prefix: query.Get("prefix"), Limit: limit + 1}
-	if err := r.Validate(); err != nil {
+	request := lease.ListRequest{After: query.Get("after"), Prefix: query.Get("prefix"), Limit: limit + 1}
+	if err := request.Validate(); err != nil {
 		return err
 	}
-	if t, ok := c.Get(bearerKey).(bearerToken); ok {
-		if err := t.checkName(r.Prefix); err != nil {
-			return err
-		}
+	c := callerOf(r)
+	if err := c.token.checkName(request.Prefix); err != nil {
+		return err
 	}
-	records, err := s.meter.list(c.Request().Context(), r)
+	records, err := s.meter.list(r.Context(), request)
 	if err != nil {
 		return err
 	}
 	page := wire.PageBody{Locks: make([]wire.RecordBody, 0, min(len(records), limit))}
 	for _, record := range records[:min(len(records), limit)] {
-		page.Locks = append(page.Locks, recordBody(c, record))
+		page.Locks = append(page.Locks, c.recordBody(record))
 	}
 	if len(records) > limit {
 		page.Next = records[limit-1].Name
 	}
-	return respond(c, &page)
+	return respond(w, &page)
 }

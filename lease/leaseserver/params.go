@@ -2,28 +2,20 @@ package leaseserver
 
 import (
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // lockName returns the lock of a route.
-func lockName(c echo.Context) (string, error) {
-	name := c.Param(paramLock)
-	if c.Request().URL.RawPath != "" {
-		plain, err := url.PathUnescape(name)
-		if err != nil {
-			return "", wire.Refuse(wire.TypeInvalid, "the path is not escaped as a URL must be")
-		}
-		name = plain
-	}
+func lockName(r *http.Request) (string, error) {
+	name := r.PathValue(paramLock)
 	return name, lease.ValidateName(name)
 }
 

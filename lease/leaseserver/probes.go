@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -17,22 +15,22 @@ import (
 const aliveTimeout = 500 * time.Millisecond
 
 // alive answers whether this process can be useful. It fails only if nothing but a restart helps.
-func (s *Server) alive(c echo.Context) error {
-	ctx, cancel := context.WithTimeout(c.Request().Context(), aliveTimeout)
+func (s *Server) alive(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), aliveTimeout)
 	defer cancel()
 	if err := s.meter.healthy(ctx); errors.Is(err, lease.ErrBroken) {
 		return fmt.Errorf("leaseserver: %w", err)
 	}
-	return c.NoContent(http.StatusNoContent)
+	return noContent(w)
 }
 
 // ready answers whether requests should come here now. It asks the store for a lock that nobody
 // has, and, if the store can tell, whether it can change leases.
-func (s *Server) ready(c echo.Context) error {
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 	if s.draining.Load() {
 		return &lease.BusyError{Retry: time.Second, Cause: errClosing}
 	}
-	ctx := c.Request().Context()
+	ctx := r.Context()
 	if _, err := s.meter.get(ctx, "readyz"); err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return err
 	}
@@ -41,7 +39,7 @@ func (s *Server) ready(c echo.Context) error {
 	if err := s.meter.healthy(ctx); err != nil {
 		return err
 	}
-	return c.NoContent(http.StatusNoContent)
+	return noContent(w)
 }
 
 // healthy returns the store's own health report, nil if the store has none.

@@ -11,8 +11,6 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/pglatch/pglatch/internal/loopback"
 )
 
@@ -74,11 +72,11 @@ func (f *forwarder) proof(target, challenge string) []byte {
 }
 
 // prove answers a challenge, if this server is active and has a token.
-func (s *Server) prove(c echo.Context, challenge string) error {
+func (s *Server) prove(w http.ResponseWriter, challenge string) error {
 	target, self, _ := s.forwarder.peers.Election.Active()
 	if !self || s.forwarder.peers.Token == "" {
 		return refuseHop("this server is not active, or has no token of servers")
 	}
-	c.Response().Header().Set(proofHeader, base64.StdEncoding.EncodeToString(s.forwarder.proof(target, challenge)))
-	return c.NoContent(http.StatusNoContent)
+	w.Header().Set(proofHeader, base64.StdEncoding.EncodeToString(s.forwarder.proof(target, challenge)))
+	return noContent(w)
 }

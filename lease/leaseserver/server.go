@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/labstack/echo/v4"
 	"golang.org/x/net/netutil"
 
 	"github.com/pglatch/pglatch/internal/loopback"
@@ -32,7 +31,6 @@ type Server struct {
 	// the longest prefix first
 	ttlPolicies atomic.Pointer[[]TTLPolicy]
 	limiter     *limiter
-	echo        *echo.Echo
 	http        *http.Server
 
 	draining atomic.Bool
@@ -66,9 +64,8 @@ func New(c Config) (*Server, error) {
 	if c.Rate > 0 {
 		s.limiter = newLimiter(c.Rate, c.Burst)
 	}
-	s.echo = s.routes()
 	s.http = &http.Server{
-		Handler:           s.echo,
+		Handler:           s.handler(),
 		TLSConfig:         c.TLS,
 		ReadHeaderTimeout: c.ReadTimeout,
 		ReadTimeout:       c.ReadTimeout,
@@ -85,7 +82,7 @@ func New(c Config) (*Server, error) {
 // programs must also run Monitor, and call Configure for their server. The handler lifts that
 // server's ReadTimeout for requests that wait. A WriteTimeout must be longer than MaxWait, ten
 // StoreTimeouts and five seconds together.
-func (s *Server) Handler() http.Handler { return s.echo }
+func (s *Server) Handler() http.Handler { return s.http.Handler }
 
 // ListenAndServe is Serve on a TCP address such as "127.0.0.1:8080".
 func (s *Server) ListenAndServe(ctx context.Context, address string) error {

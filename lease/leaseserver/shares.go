@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
@@ -31,22 +29,27 @@ func newShares(s *Server) (*shared.Locker, error) {
 }
 
 // acquireShare answers an acquire of a slot of a lock, or of the whole lock.
-func (s *Server) acquireShare(c echo.Context, body *wire.AcquireBody, terms lease.AcquireRequest, wait time.Duration) error {
-	r, err := body.ShareRequest(terms)
+func (s *Server) acquireShare(w http.ResponseWriter, r *http.Request, name string, body *wire.AcquireBody, wait time.Duration) error {
+	terms := body.Request(name)
+	var err error
+	if terms.TTL, err = s.ttl(name, terms.TTL); err != nil {
+		return err
+	}
+	request, err := body.ShareRequest(terms)
 	if err != nil {
 		return err
 	}
-	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // even without a wait it can wait at the gate
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // even without a wait it can wait at the gate
 	start := lease.Now()
-	share, err := s.shares.Acquire(c.Request().Context(), r, wait)
+	share, err := s.shares.Acquire(r.Context(), request, wait)
 	s.metrics.request(opAcquire, err)
 	if err != nil {
 		return err
 	}
 	s.metrics.share(share.Slot)
 	answer := wire.NewLeaseBody(share.Lease)
-	answer.Fence, answer.WaitedMS = share.Fence, (waitedBefore(c) + share.Asked.Time().Sub(start.Time())).Milliseconds()
-	return respond(c, &answer)
+	answer.Fence, answer.WaitedMS = share.Fence, (callerOf(r).waitedBefore() + share.Asked.Time().Sub(start.Time())).Milliseconds()
+	return respond(w, &answer)
 }
 
 // checkPlain refuses an ordinary lease on the name of a slot.

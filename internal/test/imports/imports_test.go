@@ -96,7 +96,8 @@ func TestAProgramWithTheLeaseClientLinksTheStandardLibraryAndOurPackagesOnly(t *
 	packages, _ := linked(t, module+"/lease/leasehttp")
 	assert.Subset(t, []string{"golang.org/x/sys/unix"}, packages)
 	packages, _ = linked(t, module+"/lease/leaseserver")
-	assert.Contains(t, packages, "github.com/labstack/echo/v4", "the control")
+	assert.Contains(t, packages, "github.com/prometheus/client_golang/prometheus/promhttp", "the control")
+	assert.NotContains(t, packages, "github.com/labstack/echo/v4")
 }
 
 // A suite that programs call from their own tests is the exception.

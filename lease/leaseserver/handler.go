@@ -1,0 +1,84 @@
+package leaseserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+
+	"github.com/pglatch/pglatch/internal/problem"
+	"github.com/pglatch/pglatch/lease/internal/wire"
+)
+
+// A handler answers a request, or returns the error to answer it with.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// answer makes an http.Handler of a handler: an error or a panic is answered with a problem.
+func (s *Server) answer(next handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if v := recover(); v != nil {
+				s.fail(w, r, s.panicked(r.Context(), v))
+			}
+		}()
+		if err := next(w, r); err != nil {
+			s.fail(w, r, err)
+		}
+	})
+}
+
+// panicked returns the error for a request whose handling panicked.
+func (s *Server) panicked(ctx context.Context, v any) error {
+	s.Logger.LogAttrs(ctx, slog.LevelError, "handler_panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+	return wire.Refuse(wire.TypeInternal, "panic")
+}
+
+// fail answers with a problem.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+		err = wire.Refuse(wire.TypeInvalid, "the client ended its side of the connection before the answer, as one does that hangs up: keep both sides open until the answer came")
+	}
+	p := wire.ProblemOf(err)
+	s.logFailure(r, p, err)
+	if p.Type == wire.TypeUnauthorized {
+		w.Header().Set("Www-Authenticate", `Bearer realm="locks"`)
+	}
+	problem.Write(w, p.Status, wire.Milliseconds(p.RecommendedRetryMS), &p)
+}
+
+// logFailure logs a request that was neither carried out nor refused.
+func (s *Server) logFailure(r *http.Request, p wire.Problem, err error) {
+	if p.Status >= http.StatusInternalServerError && p.Type != wire.TypeBusy && r.Context().Err() == nil {
+		_, path, _ := strings.Cut(r.Pattern, " ")
+		s.Logger.LogAttrs(r.Context(), slog.LevelError, "request_failed", slog.String("path", path), slog.Any("error", err))
+	}
+}
+
+// respond answers a request that was carried out.
+func respond(w http.ResponseWriter, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h["Content-Type"] = jsonTypes
+	h["Cache-Control"] = noStore
+	h["X-Content-Type-Options"] = noSniff
+	_, _ = w.Write(data) // it fails only with the connection
+	return nil
+}
+
+var (
+	jsonTypes = []string{wire.JSONType}
+	noStore   = []string{"no-store"}
+	noSniff   = []string{"nosniff"}
+)
+
+// noContent answers a request that was carried out and has nothing to say.
+func noContent(w http.ResponseWriter) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
