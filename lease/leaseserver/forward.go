@@ -166,6 +166,9 @@ func (t *transit) there(target string) (*forwardedAnswer, error) {
 	}
 	u := *t.request.URL
 	u.Scheme, u.Host, u.RawQuery = base.Scheme, base.Host, t.left()
+	if u.RawPath != "" && u.RawPath != u.EscapedPath() { // a name with an escaped slash and another character unescaped
+		u.RawPath = strings.Replace(routePath(t.request), "{lock}", url.PathEscape(t.request.PathValue(paramLock)), 1)
+	}
 	r := (&http.Request{Method: t.request.Method, URL: &u, Header: t.headers(), Host: base.Host}).WithContext(bounded)
 	if t.request.Method == http.MethodPost {
 		// The transport sends the body again only if the active server says that it has not looked at the request.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"strings"
 
 	"github.com/pglatch/pglatch/internal/problem"
 	"github.com/pglatch/pglatch/lease/internal/wire"
@@ -52,8 +51,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 // logFailure logs a request that was neither carried out nor refused.
 func (s *Server) logFailure(r *http.Request, p wire.Problem, err error) {
 	if p.Status >= http.StatusInternalServerError && p.Type != wire.TypeBusy && r.Context().Err() == nil {
-		_, path, _ := strings.Cut(r.Pattern, " ")
-		s.Logger.LogAttrs(r.Context(), slog.LevelError, "request_failed", slog.String("path", path), slog.Any("error", err))
+		s.Logger.LogAttrs(r.Context(), slog.LevelError, "request_failed", slog.String("path", routePath(r)), slog.Any("error", err))
 	}
 }
 

@@ -69,6 +69,12 @@ func routeOf(escaped string) (route, name string) {
 	return route, name
 }
 
+// routePath returns the path of the route of a request, with {lock} for the name of a lock.
+func routePath(r *http.Request) string {
+	_, path, _ := strings.Cut(r.Pattern, " ")
+	return path
+}
+
 // isClean reports whether a path is absolute, and none of its segments is empty, "." or "..".
 func isClean(p string) bool { return strings.HasPrefix(p, "/") && path.Clean(p) == p }
 

@@ -202,6 +202,22 @@ func TestAuthorizeSeesTheSameLockInPathAndPathValue(t *testing.T) {
 	}, seen)
 }
 
+func TestAForwardedRequestNamesTheSameLock(t *testing.T) {
+	t.Parallel()
+	peers := newPeers(t, 2, -1)
+	for target, name := range map[string]string{
+		"/v1/locks/a%2Fb%20c": "a/b c", "/v1/locks/%2F": "/", "/v1/locks/a%252Fb": "a%2Fb", "/v1/locks/a|b": "a|b", "/v1/locks/a|b%2Fc": "a|b/c", "/v1/locks/\u00e9%2Facquire": "\u00e9/acquire",
+	} {
+		before := forwarded(t, peers[1], "answered")
+		a := sendRaw(t, peers[1].HTTP, http.MethodPost, target+"/acquire", validAcquire)
+		assert.Equal(t, http.StatusOK, a.status, "%s: %s", target, a.body)
+		assert.Equal(t, before+1, forwarded(t, peers[1], "answered"), target)
+		record, err := peers[0].Client.Get(t.Context(), name)
+		require.NoError(t, err, target)
+		assert.Equal(t, name, record.Name)
+	}
+}
+
 // A panicking is a store that panics when it is read.
 type panicking struct{ lease.Store }
 
