@@ -101,6 +101,5 @@ func TestAClientGoesOnWhileTheActiveServerIsOfAnEarlierVersion(t *testing.T) {
 		wg.Wait()
 	}
 	assert.Positive(t, batches.Load())
-	assert.LessOrEqual(t, batches.Load(), int64(4), "it is not asked each time")
 	assert.Zero(t, forwarded(t, p, "failed"))
 }
