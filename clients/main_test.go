@@ -53,6 +53,13 @@ type setup struct {
 	Margin  int      `json:"margin"`  // 0 = the default
 	Control string   `json:"control"` // what it does wrong
 	Load    string   `json:"load"`    // "" = it obeys; else the name of its owner
+	Share   *share   `json:"share"`   // of the load; nil = leases of its own
+}
+
+// A share is what a load asks for, of one lock.
+type share struct {
+	Slots int    `json:"slots"`
+	Mode  string `json:"mode"` // "" without slots = any
 }
 
 // A worker is a process that uses a client.
@@ -75,21 +82,32 @@ func (w *worker) kill() []string {
 	return slices.Collect(w.Lines())
 }
 
-// A command is what a worker that obeys does; the lease, and its owner, is called As.
+// A command is what a worker that obeys does; the lease, and its owner, is called As. Of many, each lease is called as its
+// lock.
 type command struct {
-	Do   string `json:"do"`
-	As   string `json:"as"`
-	Name string `json:"name"`
-	Wait int    `json:"wait"` // for the lock; of a heartbeat: its interval
+	Do    string   `json:"do"`
+	As    string   `json:"as"`
+	Name  string   `json:"name"`
+	Wait  int      `json:"wait"` // for the lock; of a heartbeat: its interval
+	Slots int      `json:"slots,omitempty"`
+	Mode  string   `json:"mode,omitempty"`
+	Owner string   `json:"owner,omitempty"` // to adopt
+	ID    string   `json:"id,omitempty"`
+	Names []string `json:"names"` // of many
 }
 
-// A reply is what came of it: the lease, or the name of an error.
+// A reply is what came of it: the lease, or the name of an error. Of many, it is the results.
 type reply struct {
-	Token     string `json:"token"`
-	ID        string `json:"id"`
-	Remaining int    `json:"remaining"`
-	Error     string `json:"error"`
-	Owner     string `json:"owner"`
+	Token     string  `json:"token"`
+	ID        string  `json:"id"`
+	Remaining int     `json:"remaining"`
+	Error     string  `json:"error"`
+	Owner     string  `json:"owner"`
+	Name      string  `json:"name"`
+	ShareOf   string  `json:"share_of"`
+	Slot      int     `json:"slot"`
+	Fence     string  `json:"fence"`
+	Results   []reply `json:"results"`
 }
 
 func (w *worker) do(c command) (r reply) {

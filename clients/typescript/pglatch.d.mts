@@ -48,6 +48,8 @@ export class Problem extends PglatchError {
  * @property {number} [ttl]
  * @property {string} [owner]
  * @property {string} [idempotencyKey] the same for what is to be one request; by default a new one
+ * @property {number} [slots] asks for one of so many slots of the lock
+ * @property {'shared' | 'exclusive'} [mode] shared: any number hold the lock; exclusive: one holds all of it
  * @property {Record<string, string>} [metadata]
  * @property {number} [lockDelay]
  * @property {number} [minHold]
@@ -91,12 +93,30 @@ export class Client {
     acquire(name: string, o?: AcquireOptions): Promise<Lease>;
     /** Asks once. Held if somebody else has the lock. @param {string} name @param {AcquireOptions} [o] */
     tryAcquire(name: string, o?: AcquireOptions): Promise<Lease>;
+    /**
+     * Asks once for each of many locks, in as few requests as hold them. The result has, for each name in order, a Lease or the error that tryAcquire would throw.
+     * The options are the same for all. Without an idempotencyKey, each gets its own. @param {Iterable<string>} names @param {Omit<AcquireOptions, 'wait'>} [o]
+     * @returns {Promise<(Lease | PglatchError)[]>}
+     */
+    acquireAll(names: Iterable<string>, o?: Omit<AcquireOptions, "wait">): Promise<(Lease | PglatchError)[]>;
+    /**
+     * Takes over a lease that this program had before a restart, by the name, owner and id of its Lease. Stale, Expired or NotFound if it is over. This does not
+     * prolong the lease: renew it, or start its heartbeat. The earlier process must have ended.
+     * @param {string} name @param {string} owner @param {string} id @param {{ ttl?: number }} [o]
+     */
+    adopt(name: string, owner: string, id: string, o?: {
+        ttl?: number;
+    }): Promise<Lease>;
     /** A lease with a heartbeat, for `await using`. @param {string} name @param {AcquireOptions} [o] */
     hold(name: string, o?: AcquireOptions): Promise<Lease>;
     /** Runs work under a lease, and releases it. Rejects with Lost if it was lost meanwhile. @template T @param {string} name @param {(lease: Lease) => Promise<T>} work @param {AcquireOptions} [o] */
     do<T>(name: string, work: (lease: Lease) => Promise<T>, o?: AcquireOptions): Promise<T>;
     /** Prolongs a lease to ttl from now; never shortens it. @param {Lease} lease @param {number} [ttl] @param {Moment} [limit] */
     renew(lease: Lease, ttl?: number, limit?: Moment): Promise<void>;
+    /** Renews many leases, in as few requests as hold them. The result has, for each in order, the Lease or the error that renew would throw. @param {Iterable<Lease>} leases @param {number} [ttl] @returns {Promise<(Lease | PglatchError)[]>} */
+    renewAll(leases: Iterable<Lease>, ttl?: number): Promise<(Lease | PglatchError)[]>;
+    /** Releases many leases, in as few requests as hold them. The result has, for each in order, the Lease or the error that release would throw. @param {Iterable<Lease>} leases @returns {Promise<(Lease | PglatchError)[]>} */
+    releaseAll(leases: Iterable<Lease>): Promise<(Lease | PglatchError)[]>;
     /** What is known of a lock, as the API answers it; fencing_token is a bigint. @param {string} name @returns {Promise<Record<string, any>>} */
     get(name: string): Promise<Record<string, any>>;
     /**
@@ -104,17 +124,17 @@ export class Client {
      * @param {Record<string, any>} answer @param {Moment} sent @returns {Moment}
      */
     _deadline(answer: Record<string, any>, sent: Moment): Moment;
+    /** Sends a request, again if its answer was lost. @param {string} verb @param {string} name @param {Record<string, any>} [body] @param {number} [wait] @param {Moment} [limit] */
+    _call(verb: string, name: string, body?: Record<string, any>, wait?: number, limit?: Moment): Promise<Done>;
+    /** Sends a call in requests of its own until it has a result. @param {Call} call */
+    _alone(call: Call): Promise<void>;
     /**
-     * Sends a request, again if its answer was lost. `sent` is the moment before the sending that was answered.
-     * @param {string} verb @param {string} name @param {Record<string, any>} [body] @param {number} [wait] @param {Moment} [limit]
-     * @returns {Promise<{answer: Record<string, any>, sent: Moment}>}
+     * Sends calls in a batch, and sends it again if its answer was lost. Calls that have no result then are sent alone, because one of them may be the reason. So a
+     * batch may take half of the time that is left. @param {Call[]} group
      */
-    _call(verb: string, name: string, body?: Record<string, any>, wait?: number, limit?: Moment): Promise<{
-        answer: Record<string, any>;
-        sent: Moment;
-    }>;
-    /** Sends a request once. @param {string} url @param {Record<string, any> | undefined} body @param {number} timeout */
-    _exchange(url: string, body: Record<string, any> | undefined, timeout: number): Promise<{
+    _together(group: Call[]): Promise<void>;
+    /** Sends a request once. @param {string} url @param {string | undefined} body @param {number} timeout */
+    _exchange(url: string, body: string | undefined, timeout: number): Promise<{
         status: number;
         media: string;
         text: string;
@@ -128,6 +148,11 @@ export class Lease {
     /** The result of release. @type {Promise<void> | undefined} */ released: Promise<void> | undefined;
     /** @type {string} */ name: string;
     /** @type {bigint} */ token: bigint;
+    /** @type {string} */ owner: string;
+    /** @type {string} */ id: string;
+    /** The lock of which this is a share. @type {string | undefined} */ shareOf: string | undefined;
+    /** Of a share; 0 = the whole lock, or no share. @type {number} */ slot: number;
+    /** Rises over all shares of the lock; adopt does not return it. @type {bigint | undefined} */ fence: bigint | undefined;
     claim: {
         owner_id: any;
         lease_id: any;
@@ -144,6 +169,8 @@ export class Lease {
     heartbeat(interval?: number): void;
     /** Ends the heartbeat and the lease; further calls return the promise of the first. @returns {Promise<void>} */
     release(): Promise<void>;
+    /** @param {Promise<void>} released */
+    _release(released: Promise<void>): void;
     /** @param {Moment} deadline */
     _renewed(deadline: Moment): void;
     /** Releases, for `await using`. */
@@ -189,11 +216,67 @@ export type AcquireOptions = {
      * the same for what is to be one request; by default a new one
      */
     idempotencyKey?: string | undefined;
+    /**
+     * asks for one of so many slots of the lock
+     */
+    slots?: number | undefined;
+    /**
+     * shared: any number hold the lock; exclusive: one holds all of it
+     */
+    mode?: "shared" | "exclusive" | undefined;
     metadata?: Record<string, string> | undefined;
     lockDelay?: number | undefined;
     minHold?: number | undefined;
     maxLifetime?: number | undefined;
 };
+/**
+ * the answer, and the moment before its sending
+ */
+export type Done = {
+    answer: Record<string, any>;
+    sent: Moment;
+};
+export type Reply = {
+    status: number;
+    media: string;
+    text: string;
+};
+/** @typedef {{ answer: Record<string, any>, sent: Moment }} Done the answer, and the moment before its sending */
+/** @typedef {{ status: number, media: string, text: string }} Reply */
+/** One request, however often it is sent. */
+declare class Call {
+    /** @param {string} verb @param {string} name @param {Record<string, any>} [body] @param {number} [wait] @param {Moment} [limit] */
+    constructor(verb: string, name: string, body?: Record<string, any>, wait?: number, limit?: Moment);
+    sendings: number;
+    /** No sending so far can have been carried out. */ known: boolean;
+    /** @type {unknown} */ error: unknown;
+    /** @type {Done | PglatchError | undefined} */ result: Done | PglatchError | undefined;
+    verb: string;
+    name: string;
+    body: Record<string, any> | undefined;
+    end: {
+        run: number;
+        up: number;
+    };
+    limit: {
+        run: number;
+        up: number;
+    } | undefined;
+    share: boolean;
+    data: string | undefined;
+    operation: string;
+    path: string;
+    /** Waits before a sending that is not the first. */
+    pause(): Promise<void>;
+    /** Takes the result from an answer, if it says what happened. @param {number} status @param {boolean} good @param {Record<string, any>} answer @param {Moment} sent */
+    settle(status: number, good: boolean, answer: Record<string, any>, sent: Moment): void;
+    /** Notes a sending without an answer that says what happened. @param {unknown} error */
+    lose(error: unknown): void;
+    /** Throws for the answer to another request: something between client and server mixes them up. @param {Record<string, any>} answer */
+    check(answer: Record<string, any>): void;
+    /** The error of a call without a result. @param {string[]} servers */
+    unanswered(servers: string[]): OutcomeUnknown | Unavailable;
+}
 /** A moment on two clocks that nobody sets: the first stands still while a machine is suspended, the second goes on (on Linux), in steps of 10 ms. */
 declare function now(): {
     run: number;
