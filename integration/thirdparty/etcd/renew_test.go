@@ -1,6 +1,8 @@
 package etcd_test
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,6 +26,7 @@ func TestManyRenewalsTakeTheTimeOfOneWhileNobodyAnswers(t *testing.T) {
 	require.NoError(t, err)
 	all := slices.Repeat([]lease.RenewRequest{{Claim: l.Claim, TTL: time.Hour}}, 300)
 	member.Signal(syscall.SIGSTOP)
+	eventually(t, func() bool { return isStopped(t, member.PID()) }, "a busy machine stops it later")
 	results, err := s.RenewAll(t.Context(), all)
 	require.NoError(t, err)
 	require.Len(t, results, len(all))
@@ -46,6 +49,22 @@ func TestManyRenewalsTakeTheTimeOfOneWhileNobodyAnswers(t *testing.T) {
 	require.NoError(t, s.Close())
 	_, err = s.RenewAll(t.Context(), all)
 	require.ErrorIs(t, err, lease.ErrClosed)
+}
+
+// isStopped reports whether no thread of a process runs (Linux manual, proc_pid_stat(5)).
+func isStopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	require.NoError(t, err)
+	require.NotEmpty(t, threads)
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		require.NoError(t, err)
+		if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
 }
 
 // At a time, each of them would be in the way of the others, and some would not be done within the timeout.
