@@ -48,7 +48,7 @@ var runs = map[string]func(t *testing.T, p *clitest.Program){
 		assert.Zero(t, p.Wait())
 		assert.Regexp(t, `ended: <nil>\n$`, p.Stderr.String())
 	},
-	"docs/lock-server.md 1": func(t *testing.T, p *clitest.Program) {
+	"docs/tutorials/lock-server.md 1": func(t *testing.T, p *clitest.Program) {
 		t.Helper()
 		assert.Zero(t, p.Wait())
 		assert.Regexp(t, `the greatest it has seen: 1\n.*<nil>\n$`, p.Stderr.String())

@@ -192,7 +192,7 @@ func TestServeLocksReadsTheAuthoritiesOfItsPeersAgain(t *testing.T) {
 	assert.NotContains(t, other.Stderr.String(), "server_forwards to=nobody")
 }
 
-// docs/lock-server.md says how many connections a server uses: --max-conns, one to listen, one for the election.
+// docs/how-to/run-a-lock-server.md says how many connections a server uses: --max-conns, one to listen, one for the election.
 func TestServeLocksUsesTwoConnectionsBesideItsPool(t *testing.T) {
 	t.Parallel()
 	const pool = 3
