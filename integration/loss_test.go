@@ -59,7 +59,7 @@ func TestALockBehindASilentNetworkIsLostBeforeAnotherCanHaveIt(t *testing.T) {
 	})
 }
 
-// What docs/operations.md says of a reset that reaches only the server: two believe that they hold the lock
+// What docs/reference/fail-over-times.md says of a reset that reaches only the server: two believe that they hold the lock
 // until the holder's deadline.
 func TestAResetThatReachesOnlyTheServerFreesTheLockAndTheHolderKnowsByItsDeadline(t *testing.T) {
 	t.Parallel()

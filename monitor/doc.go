@@ -49,7 +49,7 @@
 //   - A waiter waits in steps of under a second, and between two steps it is in no queue for about a round
 //     trip. A waiter that is not the first of its key may therefore be missing from a Snapshot.
 //   - The first waiter of a key has its turnstile, another lock, for which the others wait (see
-//     docs/operations.md). They are shown as waiters of the key. While the key is briefly free, a Monitor that
+//     docs/reference/postgresql-views.md). They are shown as waiters of the key. While the key is briefly free, a Monitor that
 //     did not see it in its previous Snapshot cannot tell whose turnstile it is, and shows an unknown single
 //     key. The turnstile of a semaphore is always shown so.
 //

@@ -8,7 +8,7 @@ func (e *examination) platform() {
 	e.note("platform", status, "%s/%s: %s", runtime.GOOS, runtime.GOARCH, detail)
 }
 
-// platformOf summarizes the files _other.go: docs/operations.md, "Other systems than Linux".
+// platformOf summarizes the files _other.go: docs/reference/platforms.md.
 func platformOf(system string) (severity, string) {
 	const clock = "only compiled by CI, not tested; a holder's deadline may outlast a suspension of this machine, so guard writes with terms or tokens"
 	switch system {
