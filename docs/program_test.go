@@ -32,7 +32,7 @@ var runs = map[string]func(t *testing.T, p *clitest.Program){
 		assert.Zero(t, p.Wait())
 		assert.Regexp(t, `nobody else works on customer 42, in any process\n.*<nil>\n$`, p.Stderr.String())
 	},
-	"docs/elections.md 1": func(t *testing.T, p *clitest.Program) {
+	"docs/tutorials/leader.md 1": func(t *testing.T, p *clitest.Program) {
 		t.Helper()
 		p.Saying(&p.Stderr, "leads, in term 1.1; the guarded transaction: <nil>")
 		p.Signal(syscall.SIGINT)
