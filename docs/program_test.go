@@ -39,7 +39,7 @@ var runs = map[string]func(t *testing.T, p *clitest.Program){
 		assert.Zero(t, p.Wait())
 		assert.Regexp(t, `ended: <nil>\n$`, p.Stderr.String())
 	},
-	"docs/shards.md 1": func(t *testing.T, p *clitest.Program) {
+	"docs/tutorials/shards.md 1": func(t *testing.T, p *clitest.Program) {
 		t.Helper()
 		for _, shard := range []string{"acme", "globex", "initech"} {
 			p.Saying(&p.Stderr, "works for "+shard+" in term 1.1; the guarded transaction: <nil>")

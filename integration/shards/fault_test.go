@@ -29,7 +29,7 @@ type fault struct {
 // server has ended: it is told in about a millisecond. 5 ms × 20, for machines that have other work.
 const noticeBound = 20 * 5 * time.Millisecond
 
-// allFaults are all that there are; their bounds are those that docs/shards.md states. A server that hears nothing ends a
+// allFaults are all that there are; their bounds are those that docs/reference/shards.md states. A server that hears nothing ends a
 // session after a lease, and after another one a guarded transaction that was stopped half way.
 func (g *game) allFaults() []fault {
 	noticed := func(name string, quick time.Duration, strike func() func()) electiontest.Fault {

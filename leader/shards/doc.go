@@ -10,7 +10,7 @@
 //	})
 //
 // Its backend is shards/postgres, on sessions of PostgreSQL. Package shardstest has one in memory, for tests.
-// shards/driver is their contract. docs/shards.md describes how to run a group. "pglatch shards" shows and
+// shards/driver is their contract. docs/how-to/operate-shards.md describes how to run a group. "pglatch shards" shows and
 // changes a group, through Observe.
 //
 // # How it works
