@@ -50,7 +50,7 @@ func parse(t *testing.T, cell string) (cycles string, ratio, unit float64) {
 
 func TestTheFiguresOfTheDocsAreThoseOfTheResults(t *testing.T) {
 	t.Parallel()
-	page, results := readText(t, "../../../docs/performance.md"), readText(t, "results/latest.md")
+	page, results := readText(t, "../../../docs/explanation/performance.md"), readText(t, "results/latest.md")
 	columns := []int{0, 2, 3, 5, 7, 8} // those columns of the results that the page shows
 	for row, system := range map[string]string{
 		"by hand": "by hand: pgxpool", "bsm/redislock": "bsm/redislock", "cirello.io/pglock": "cirello.io/pglock", "etcd concurrency": "etcd concurrency |",
@@ -96,7 +96,7 @@ func TestTheRatiosOfTheReadmeAreThoseOfTheResults(t *testing.T) {
 
 func TestTheWordsOfTheDocsAreThoseOfTheResults(t *testing.T) {
 	t.Parallel()
-	page, results := strings.Join(strings.Fields(readText(t, "../../../docs/performance.md")), " "), readText(t, "results/latest.md")
+	page, results := strings.Join(strings.Fields(readText(t, "../../../docs/explanation/performance.md")), " "), readText(t, "results/latest.md")
 	ratios := func(system string) (all []float64) {
 		for _, cell := range cells(t, results, "| **"+system) {
 			_, ratio, _ := parse(t, cell)
