@@ -12,7 +12,7 @@
 // It queries PostgreSQL, and asks every process that uses pglatch (package introspect). The processes know the
 // names of hashed keys, since when and for what they hold a lock, and which requests wait inside them. From
 // both the monitor detects deadlocks across processes, stopped holders, leaked locks, and more: see Verdict and
-// docs/incidents.md. Page shows all of it, keeps the last hour in memory (bounded: 5,000 events, 1,500 pictures
+// docs/how-to/incidents.md. Page shows all of it, keeps the last hour in memory (bounded: 5,000 events, 1,500 pictures
 // of 40 keys), and changes nothing.
 //
 // # What it guarantees

@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Verdict is an existing or imminent problem with the locks of a database. docs/incidents.md explains
+// A Verdict is an existing or imminent problem with the locks of a database. docs/how-to/incidents.md explains
 // each Name, and what to do.
 type Verdict struct {
 	Name     string    `json:"name"`              // "deadlock", "holder-silent"…: one of VerdictNames

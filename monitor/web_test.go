@@ -64,7 +64,7 @@ func TestAConfigThatCannotBeIsRefused(t *testing.T) {
 
 func TestEachVerdictIsExplained(t *testing.T) {
 	t.Parallel()
-	docs, err := os.ReadFile("../docs/incidents.md")
+	docs, err := os.ReadFile("../docs/how-to/incidents.md")
 	require.NoError(t, err)
 	for _, name := range monitor.VerdictNames() {
 		assert.Contains(t, string(docs), "\n## "+name+"\n")

@@ -49,7 +49,7 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := addFilter(app, cmd, overview.ByKey)
-	verdicts := cmd.Flags().Bool("verdicts", false, "look for two seconds, and say what is wrong (docs/incidents.md); --longer-than says what is long")
+	verdicts := cmd.Flags().Bool("verdicts", false, "look for two seconds, and say what is wrong (docs/how-to/incidents.md); --longer-than says what is long")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.check(); err != nil {
 			return err

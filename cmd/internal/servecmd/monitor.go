@@ -18,7 +18,7 @@ import (
 
 const monitorHelp = `Serve the page for incidents by HTTP until interrupted: which keys are held since
 when, who waits, who waits for whom, elections, what happened in the last hour,
-and what is wrong, with advice (docs/incidents.md).
+and what is wrong, with advice (docs/how-to/incidents.md).
 
   /            the page
   /verdicts    what is wrong, as JSON

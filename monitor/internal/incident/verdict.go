@@ -51,7 +51,7 @@ func (v *Verdict) Of(keyID string) bool { return slices.Contains(v.Keys(), keyID
 
 func (v *Verdict) id() string { return v.Name + "\x00" + v.KeyID + "\x00" + v.Subject }
 
-// The names of the verdicts. Each has a section in docs/incidents.md.
+// The names of the verdicts. Each has a section in docs/how-to/incidents.md.
 const (
 	Deadlock      = "deadlock"
 	HeldLong      = "held-long"
@@ -119,7 +119,7 @@ func (m *Memory) verdicts(p *Picture) (all []Verdict) {
 	}
 	for i := range all {
 		v := &all[i]
-		v.Doc = "docs/incidents.md#" + v.Name
+		v.Doc = "docs/how-to/incidents.md#" + v.Name
 		v.Since = p.At.Add(-m.lasting("verdict/"+v.id(), p.At))
 	}
 	all = folded(all)
