@@ -43,7 +43,7 @@
 // # Fleets
 //
 // The key is goose's own number unless Config.Key says otherwise. Replicas with this package and replicas with
-// goose's NewPostgresSessionLocker therefore exclude each other: change them one at a time. docs/interop.md
+// goose's NewPostgresSessionLocker therefore exclude each other: change them one at a time. docs/reference/keys-of-other-tools.md
 // has the procedure.
 //
 // # Poolers

@@ -6,7 +6,7 @@
 //
 // Each function is pure. It computes what the tool's source computes. Frozen test vectors in
 // testdata come from other programs. A tool can change its number in a new version.
-// docs/interop.md names the versions that were checked and what each tool does while it waits.
+// docs/reference/keys-of-other-tools.md names the versions that were checked and what each tool does while it waits.
 // It also shows how to move from the tool's key to your own so that two never run at once.
 // Advisory locks are per database: both sides must connect to the same one.
 //

@@ -36,7 +36,7 @@ func TestTheMonitorShowsTheLocksOfOtherTools(t *testing.T) {
 	}
 }
 
-// docs/interop.md: the index waits for the tool, and the tool for the lock under which the index is built.
+// docs/reference/keys-of-other-tools.md: the index waits for the tool, and the tool for the lock under which the index is built.
 func TestNoIndexIsBuiltConcurrentlyUnderALockThatAToolWaitsForInOneStatement(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)

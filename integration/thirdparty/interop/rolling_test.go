@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// The keys of docs/interop.md's rolling change: the number that was there, and the one that is to be.
+// The keys of docs/how-to/change-a-key.md's rolling change: the number that was there, and the one that is to be.
 var (
 	oldKey = namespace.SingleRaw(12345)
 	jobs   = namespace.Must(91, "jobs")

@@ -1,5 +1,5 @@
 """Computes vectors.json, the frozen test vectors, without any Go code: python3 vectors.py > vectors.json.
-Each formula is written here a second time, from the tool's source that docs/interop.md names. The file may gain
+Each formula is written here a second time, from the tool's source that docs/reference/keys-of-other-tools.md names. The file may gain
 vectors; a vector that is there never changes, because old and new versions would then stop excluding each other."""
 import hashlib
 import json
