@@ -43,7 +43,7 @@ type entry struct {
 
 type useFunc func(ctx context.Context, t *testing.T, s site) error
 
-// entries are all uses, in the order of the rows of the table in docs/seams.md.
+// entries are all uses, in the order of the rows of the table in docs/reference/seams.md.
 var entries = slices.Concat(calls, commands)
 
 var calls = []entry{

@@ -16,7 +16,7 @@ const root = "../../.."
 
 func TestEachCellOfTheTableNamesTestsThatExistAndRun(t *testing.T) {
 	t.Parallel()
-	file, err := os.Open(filepath.Join(root, "docs", "seams.md"))
+	file, err := os.Open(filepath.Join(root, "docs", "reference", "seams.md"))
 	require.NoError(t, err)
 	defer file.Close()
 	features, cells, err := seams.Read(file)

@@ -1,4 +1,4 @@
-// Command seams proves that the tests of docs/seams.md ran and passed:
+// Command seams proves that the tests of docs/reference/seams.md ran and passed:
 //
 //	PGLATCH_TEST_RESULTS=results make test integration
 //	go run ./internal/test/cmd/seams results
@@ -18,7 +18,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: seams RESULTS")
 		os.Exit(2)
 	}
-	tests, err := unproved("docs/seams.md", os.Args[1])
+	tests, err := unproved("docs/reference/seams.md", os.Args[1])
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "seams: %v\n", err)
 		os.Exit(1)
@@ -27,7 +27,7 @@ func main() {
 		fmt.Println(test)
 	}
 	if len(tests) > 0 {
-		fmt.Fprintf(os.Stderr, "seams: %d tests of docs/seams.md did not pass in this run\n", len(tests))
+		fmt.Fprintf(os.Stderr, "seams: %d tests of docs/reference/seams.md did not pass in this run\n", len(tests))
 		os.Exit(1)
 	}
 }
