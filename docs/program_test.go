@@ -32,6 +32,33 @@ var runs = map[string]func(t *testing.T, p *clitest.Program){
 		assert.Zero(t, p.Wait())
 		assert.Regexp(t, `nobody else works on customer 42, in any process\n.*<nil>\n$`, p.Stderr.String())
 	},
+	"docs/tutorials/first-lock.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait(), p.Stderr.String())
+		turns := regexp.MustCompile(`replica [12] (?:begins|ends)`).FindAllString(p.Stderr.String(), -1)
+		if assert.Len(t, turns, 4, p.Stderr.String()) && turns[0] == "replica 1 begins" {
+			assert.Equal(t, []string{"replica 1 begins", "replica 1 ends", "replica 2 begins", "replica 2 ends"}, turns)
+		} else {
+			assert.Equal(t, []string{"replica 2 begins", "replica 2 ends", "replica 1 begins", "replica 1 ends"}, turns)
+		}
+		assert.Equal(t, 2, strings.Count(p.Stderr.String(), ": <nil>\n"), p.Stderr.String())
+	},
+	"docs/tutorials/scheduler.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait(), p.Stderr.String())
+		did := regexp.MustCompile(`(node [123]): did it: true; run by (node [123]): RAN\n`).FindAllStringSubmatch(p.Stderr.String(), -1)
+		require.Len(t, did, 1, p.Stderr.String())
+		assert.Equal(t, did[0][1], did[0][2])
+		assert.Equal(t, 1, strings.Count(p.Stderr.String(), " runs the job\n"), p.Stderr.String())
+		assert.Equal(t, 2, strings.Count(p.Stderr.String(), "did it: false; run by "+did[0][1]+": RAN\n"), p.Stderr.String())
+	},
+	"docs/tutorials/fenced-write.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait(), p.Stderr.String())
+		for _, says := range []string{"the second token is greater: true", "writer 2: <nil>", "writer 1 is refused: true", "released: <nil>"} {
+			assert.Contains(t, p.Stderr.String(), says)
+		}
+	},
 	"docs/tutorials/leader.md 1": func(t *testing.T, p *clitest.Program) {
 		t.Helper()
 		p.Saying(&p.Stderr, "leads, in term 1.1; the guarded transaction: <nil>")
@@ -136,11 +163,12 @@ func TestAFragmentThatDoesNotCompileIsFound(t *testing.T) {
 
 // known are the packages that fragments use without importing them.
 var known = []string{
-	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net/http", "os", "time",
+	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net/http", "os", "testing", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 	ours + "advisory", ours + "leader", ours + "leader/leased", ours + "leader/postgres", ours + "lease", ours + "lease/leasehttp",
 	ours + "lease/sqlite", ours + "middleware", ours + "monitor", ours + "namespace", ours + "namespace/interop", ours + "once",
-	ours + "adapters/clientgolock", ours + "adapters/mutex",
+	ours + "adapters/clientgolock", ours + "adapters/mutex", ours + "advisory/advisorytest", ours + "leader/leadertest",
+	"entgo.io/ent/dialect/sql", "github.com/jmoiron/sqlx", "github.com/uptrace/bun", "gorm.io/gorm",
 	"cirello.io/pglock", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4",
 	"k8s.io/client-go/kubernetes", "k8s.io/client-go/tools/leaderelection", "k8s.io/client-go/tools/leaderelection/resourcelock",
 	"k8s.io/apimachinery/pkg/apis/meta/v1",
@@ -151,6 +179,8 @@ func nameOf(path string) string {
 	switch path {
 	case "github.com/jackc/pgx/v5":
 		return "pgx"
+	case "entgo.io/ent/dialect/sql":
+		return "entsql"
 	case "github.com/go-redsync/redsync/v4":
 		return "redsync"
 	case "k8s.io/apimachinery/pkg/apis/meta/v1":

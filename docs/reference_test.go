@@ -1,0 +1,88 @@
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/shards"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/once"
+)
+
+// section returns the text of a page under the heading of level two that ends with a text.
+func section(t *testing.T, path, ends string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, part := range strings.Split(string(text), "\n## ")[1:] {
+		if heading, body, _ := strings.Cut(part, "\n"); strings.HasSuffix(heading, ends) {
+			return body
+		}
+	}
+	require.Fail(t, "there is no such section", "%s: %s", path, ends)
+	return ""
+}
+
+func TestTheConfigurationPageHasEveryField(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]reflect.Type{
+		"advisory.Config":        reflect.TypeFor[advisory.Config](),
+		"introspect.Config":      reflect.TypeFor[introspect.Config](),
+		"leader.Config":          reflect.TypeFor[leader.Config](),
+		"shards.Config":          reflect.TypeFor[shards.Config](),
+		"once.Config":            reflect.TypeFor[once.Config](),
+		"leasehttp.ClientConfig": reflect.TypeFor[leasehttp.ClientConfig](),
+	} {
+		body := section(t, "reference/configuration.md", ": "+name)
+		for field := range config.Fields() {
+			assert.Regexp(t, "\n\\| [^|]*`"+field.Name+"`[^|]* \\|", body, name)
+		}
+	}
+}
+
+var sentinel = regexp.MustCompile(`^Err[A-Z]`)
+
+func TestTheErrorsPageHasEverySentinel(t *testing.T) {
+	t.Parallel()
+	for dir, ends := range map[string]string{
+		"advisory": "package advisory", "leader": "package leader", "leader/shards": "package leader", "leader/postgres": "package leader",
+		"lease": "lease and once", "lease/leasehttp": "lease and once", "lease/postgres": "lease and once", "once": "lease and once",
+	} {
+		body, found := section(t, "reference/errors.md", ends), 0
+		paths, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
+		require.NoError(t, err)
+		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			ast.Inspect(file, func(n ast.Node) bool {
+				if spec, ok := n.(*ast.ValueSpec); ok {
+					for _, name := range spec.Names {
+						if sentinel.MatchString(name.Name) {
+							found++
+							assert.Regexp(t, `\b`+name.Name+"`", body, "%s: its section of reference/errors.md", path)
+						}
+					}
+				}
+				_, isFunc := n.(*ast.FuncDecl)
+				return !isFunc
+			})
+		}
+		assert.Positive(t, found, "the control: %s", dir)
+	}
+}
