@@ -80,6 +80,31 @@ var runs = map[string]func(t *testing.T, p *clitest.Program){
 		assert.Zero(t, p.Wait())
 		assert.Regexp(t, `the greatest it has seen: 1\n.*<nil>\n$`, p.Stderr.String())
 	},
+	"docs/coming-from/distributedlock.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait())
+		assert.Regexp(t, `under the locks \[.*search/1.*\]: <nil>\n.*ended: <nil>\n$`, p.Stderr.String())
+	},
+	"docs/coming-from/etcd-concurrency.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait())
+		assert.Regexp(t, `with fencing token 1\n.*ended: <nil>\n$`, p.Stderr.String())
+	},
+	"docs/coming-from/shedlock.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait())
+		assert.Regexp(t, `closes the books\n.*ran here: true, state: RAN, error: <nil>\n$`, p.Stderr.String())
+	},
+	"docs/coming-from/shedlock.md 2": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait())
+		assert.Regexp(t, `sends the invoices\n.*ran here: true, state: RAN, error: <nil>\n$`, p.Stderr.String())
+	},
+	"docs/coming-from/with_advisory_lock.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait())
+		assert.Regexp(t, `under the lock .*\n.*ended: <nil>\n$`, p.Stderr.String())
+	},
 }
 
 func TestEveryProgramOfThePagesRuns(t *testing.T) {
@@ -170,6 +195,7 @@ var known = []string{
 	ours + "adapters/clientgolock", ours + "adapters/mutex", ours + "advisory/advisorytest", ours + "leader/leadertest",
 	"entgo.io/ent/dialect/sql", "github.com/jmoiron/sqlx", "github.com/uptrace/bun", "gorm.io/gorm",
 	"cirello.io/pglock", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4",
+	"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/concurrency",
 	"k8s.io/client-go/kubernetes", "k8s.io/client-go/tools/leaderelection", "k8s.io/client-go/tools/leaderelection/resourcelock",
 	"k8s.io/apimachinery/pkg/apis/meta/v1",
 }
@@ -183,6 +209,8 @@ func nameOf(path string) string {
 		return "entsql"
 	case "github.com/go-redsync/redsync/v4":
 		return "redsync"
+	case "go.etcd.io/etcd/client/v3":
+		return "clientv3"
 	case "k8s.io/apimachinery/pkg/apis/meta/v1":
 		return "metav1"
 	}
