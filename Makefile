@@ -113,6 +113,10 @@ integration: integration-deps ## run the fault tests: processes, networks, PgBou
 	try $(GOTEST) $(RACE) -timeout 10m -count=1 -run 'Disk|FileSystem' ./lease/sqlite ./leader/file \
 	$(TRY_END)
 
+.PHONY: compat
+compat: ## run programs of this tree beside those of the commit in compat/base: locks, elections, tables, lock servers
+	$(WITHPG) $(GOTEST) -tags integration -timeout 10m -count=1 ./compat
+
 .PHONY: integration-deps
 integration-deps:
 	@if ! PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
