@@ -117,6 +117,15 @@ integration: integration-deps ## run the fault tests: processes, networks, PgBou
 compat: ## run programs of this tree beside those of the commit in compat/base: locks, elections, tables, lock servers
 	$(WITHPG) $(GOTEST) -tags integration -timeout 10m -count=1 ./compat
 
+# Packages with golden files of what is frozen: docs/stability.md.
+FROZEN := ./leader/file ./leader/postgres ./leader/shards/postgres ./once/postgres ./lease/postgres ./lease/sqlite ./lease/leaseserver ./lease/internal/wire \
+	./introspect ./middleware ./cmd/internal/program
+
+.PHONY: freeze
+freeze: ## add new tables, messages, metrics, exit codes and problem types to the golden files of docs/stability.md
+	PGLATCH_FREEZE=1 $(WITHPG) $(GO) test -count=1 -run Frozen $(FROZEN)
+	PGLATCH_FREEZE=1 $(GO) test -C observe/prometheus -count=1 -run Frozen .
+
 .PHONY: integration-deps
 integration-deps:
 	@if ! PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

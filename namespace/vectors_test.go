@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/frozen"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -65,7 +66,7 @@ func (v vector) key(tb testing.TB) namespace.Key {
 func TestKeysAreThoseOfTheFrozenVectors(t *testing.T) {
 	t.Parallel()
 	for _, v := range vectors(t) {
-		assert.Equal(t, v.tag(), v.key(t).Tag(), "%v", v)
+		assert.Equal(t, v.tag(), v.key(t).Tag(), "%v: %s", v, frozen.Message)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pglatch/pglatch/internal/electionkeys"
+	"github.com/pglatch/pglatch/internal/test/frozen"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -34,7 +35,7 @@ func TestElectionsAreThoseOfTheFrozenVectors(t *testing.T) {
 	for _, v := range vs {
 		tag := namespace.Tag{ClassID: v.ClassID, ObjID: v.ObjID, ObjSubID: v.ObjSubID}
 		election := electionkeys.Of(tag)
-		assert.Equal(t, v.Election, election.ClassID(), "%v", tag)
+		assert.Equal(t, v.Election, election.ClassID(), "%v: %s", tag, frozen.Message)
 		assert.Equal(t, namespace.Tag{ClassID: v.Election, ObjID: v.Guard, ObjSubID: namespace.SingleForm}, election.Guard(), "%v", tag)
 		assert.False(t, guards[election.Guard()])
 		classes[v.Election]++

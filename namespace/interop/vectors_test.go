@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/frozen"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/namespace/interop"
 )
@@ -62,7 +63,7 @@ func TestTheKeysOfOtherToolsAreThoseOfTheFrozenVectors(t *testing.T) {
 			if len(want) == 2 {
 				key = namespace.Pair(int32(want[0]), int32(want[1]))
 			}
-			assert.Equal(t, key.Tag(), keys[name](args).Tag(), "%s(%q)", name, args)
+			assert.Equal(t, key.Tag(), keys[name](args).Tag(), "%s(%q): %s", name, args, frozen.Message)
 		}
 	}
 }
