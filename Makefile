@@ -195,7 +195,7 @@ platforms: ## compile everything for macOS, and all but tests and demos for Wind
 RELEASE := $(GO) run -C tools ./cmd/release -C ..
 
 .PHONY: release
-release: ## make a release's commits and tags if programs outside can use it; pushes nothing; VERSION=v0.x.y
+release: ## make a release's commits and tags if programs outside can use it and no stable package breaks without notice; pushes nothing; VERSION=v0.x.y
 	$(RELEASE) cut "$(VERSION)"
 
 .PHONY: release-trial
@@ -203,9 +203,9 @@ release-trial: ## make a release of HEAD in a clone, compile and install it from
 	$(RELEASE) trial
 
 .PHONY: apidiff
-apidiff: ## show how the exported API changed since a commit; BASE=commit
+apidiff: ## show how the exported API changed since the latest version, and what of it breaks stable packages; BASE=commit
 	$(RELEASE) apidiff "$(BASE)"
 
 .PHONY: binaries
-binaries: ## build static binaries of pglatch at HEAD in dist/, for six platforms or ON="linux/amd64 darwin/arm64"
+binaries: ## build static binaries of pglatch at HEAD in dist/, for six platforms or ON="linux/amd64 darwin/arm64", each with its bill of materials (CycloneDX), and SHA256SUMS of all
 	$(RELEASE) binaries "$(CURDIR)/dist" $(ON)

@@ -15,7 +15,11 @@ import (
 // platforms are the default platforms of pglatch.
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
-// binaries builds pglatch of HEAD for platforms into a directory. It builds without cgo, so that
+// billSuffix ends the name of a program's bill of materials.
+const billSuffix = ".cdx.json"
+
+// binaries builds pglatch of HEAD for platforms into a directory. Beside each program is its bill of materials, and
+// SHA256SUMS names both. It builds without cgo, so that
 // the programs need no system library. The same commit yields the same files. Their version is
 // the tag of HEAD, or one made from the commit. It builds in a clone without changes.
 func binaries(ctx context.Context, r *repository, out string, on []string) error {
@@ -40,7 +44,14 @@ func binaries(ctx context.Context, r *repository, out string, on []string) error
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content), name)
+			bill, err := billOf(filepath.Join(out, name), content)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(out, name+billSuffix), bill, 0o644); err != nil { //nolint:gosec // nothing secret
+				return err
+			}
+			fmt.Fprintf(&sums, "%x  %s\n%x  %s\n", sha256.Sum256(content), name, sha256.Sum256(bill), name+billSuffix)
 			say(began, "%s, %d MB", name, len(content)>>20)
 		}
 		return os.WriteFile(filepath.Join(out, "SHA256SUMS"), []byte(sums.String()), 0o644) //nolint:gosec // nothing secret

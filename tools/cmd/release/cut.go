@@ -33,11 +33,10 @@ func cut(ctx context.Context, r *repository, version string, now time.Time) erro
 	if err := r.clean(ctx); err != nil {
 		return err
 	}
-	all, err := r.git(ctx, "tag", "--list")
+	before, err := r.latest(ctx)
 	if err != nil {
 		return err
 	}
-	before := latest(strings.Fields(all))
 	return r.inClone(ctx, func(clone *repository, dir string) error {
 		c, err := prepare(ctx, clone, version, now)
 		if err != nil {
@@ -49,10 +48,16 @@ func cut(ctx context.Context, r *repository, version string, now time.Time) erro
 		if err := c.tryOut(ctx, dir); err != nil {
 			return err
 		}
-		if before != "" {
-			if err := apidiff(ctx, r, before, os.Stdout); err != nil {
-				return err
-			}
+		broken, err := apidiff(ctx, r, before, os.Stdout)
+		if err != nil {
+			return err
+		}
+		section, err := c.section()
+		if err != nil {
+			return err
+		}
+		if err := checkStable(before, version, section, broken); err != nil {
+			return err
 		}
 		return r.take(ctx, c)
 	})
@@ -86,6 +91,9 @@ func (r *repository) inClone(ctx context.Context, f func(clone *repository, dir 
 	return f(clone, dir)
 }
 
+// releaseSubject is the subject of the commit that a release's tags are on.
+func releaseSubject(version string) string { return "release: " + version }
+
 // prepare creates the commits and tags.
 func prepare(ctx context.Context, clone *repository, version string, now time.Time) (*candidate, error) {
 	c := &candidate{repository: clone, version: version}
@@ -105,7 +113,7 @@ func prepare(ctx context.Context, clone *repository, version string, now time.Ti
 	if err := clone.setRequirements(ctx, dirs, version); err != nil {
 		return nil, err
 	}
-	if c.commit, err = clone.commit(ctx, "release: "+version); err != nil {
+	if c.commit, err = clone.commit(ctx, releaseSubject(version)); err != nil {
 		return nil, err
 	}
 	for _, tag := range c.tags {
@@ -138,6 +146,17 @@ func (c *candidate) writeChangelog(ctx context.Context, now time.Time) error {
 	}
 	c.changelog, err = c.repository.commit(ctx, "changelog: "+c.version)
 	return err
+}
+
+// section returns what CHANGELOG.md says of the version.
+func (c *candidate) section() (string, error) {
+	content, err := os.ReadFile(c.path("CHANGELOG.md"))
+	if err != nil {
+		return "", err
+	}
+	_, rest, _ := strings.Cut(string(content), "\n## "+strings.TrimPrefix(c.version, "v")+" - ")
+	section, _, _ := strings.Cut(rest, "\n## ")
+	return section, nil
 }
 
 // tryOut publishes the candidate in a directory and uses it from outside.

@@ -17,8 +17,8 @@ const usage = `usage: release [-C DIR] COMMAND
 
   cut VERSION        make the commits and tags of a release, if programs outside can use it
   trial              do the same in a clone that is removed
-  apidiff BASE       what the exported API of each published module lost and got since a commit
-  binaries OUT [PLATFORM...]  static binaries of pglatch, by default for all platforms, and SHA256SUMS
+  apidiff BASE       what the exported API of each published module lost and got since a commit, or since the latest version if BASE is ""
+  binaries OUT [PLATFORM...]  static binaries of pglatch, by default for all platforms, with bills of materials and SHA256SUMS
   modules            the published modules, and the others
 `
 
@@ -52,7 +52,8 @@ func run(ctx context.Context, args []string) error {
 	case command == "trial" && len(rest) == 1:
 		return trial(ctx, r, time.Now())
 	case command == "apidiff" && len(rest) == 2:
-		return apidiff(ctx, r, rest[1], os.Stdout)
+		_, err := apidiff(ctx, r, rest[1], os.Stdout)
+		return err
 	case command == "binaries" && len(rest) == 2:
 		return binaries(ctx, r, rest[1], platforms)
 	case command == "binaries" && len(rest) > 2:

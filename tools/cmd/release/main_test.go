@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +43,7 @@ func main() {
 // that needs the library, an adapter that needs both, and tests of their own.
 func fixture(t *testing.T) *repository {
 	t.Helper()
-	r := &repository{dir: t.TempDir(), module: fixtureModule}
+	r := &repository{dir: t.TempDir(), module: fixtureModule, stable: []string{"thing", "adapters/one"}}
 	write := func(name, content string) { r.write(t, name, content) }
 	write("LICENSE", "anything goes\n")
 	write("CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n### Added\n\n- everything.\n")
@@ -298,28 +302,115 @@ func TestATrialLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-func TestAPIDiffSaysWhatBreaks(t *testing.T) {
-	t.Parallel()
+// pinned adds the pinned tools to a fixture.
+func pinned(t *testing.T, r *repository) string {
+	t.Helper()
 	here, err := openRepository(t.Context(), ".")
 	require.NoError(t, err)
-	r := fixture(t)
-	for _, file := range []string{"go.mod", "go.sum"} { // the pinned tool
+	for _, file := range []string{"go.mod", "go.sum"} {
 		content, err := os.ReadFile(here.path("tools", file))
 		require.NoError(t, err)
-		r.write(t, "tools/"+file, string(content))
+		r.write(t, "tools/"+file, strings.Replace(string(content), "module "+here.module+"/", "module "+fixtureModule+"/", 1))
 	}
-	first := r.mustCommit(t, "tools")
+	return r.mustCommit(t, "tools")
+}
+
+func TestAPIDiffSaysWhatBreaks(t *testing.T) {
+	t.Parallel()
+	r := fixture(t)
+	r.write(t, "loose/loose.go", "package loose\n\nconst Name = 1\n")
+	r.write(t, "thing/part/part.go", "package part\n\nconst Name = 1\n")
+	first := pinned(t, r)
+	r.stable = append(r.stable, "adapters/three", "gone")
 	r.write(t, "thing/thing.go", "package thing\n\nconst Title = \"thing\"\n")
-	r.write(t, "adapters/one/one.go", "package one\n\nconst Name, More = \"thing\", 1\n")
+	r.write(t, "loose/loose.go", "package loose\n\nconst Title = 1\n")
+	r.write(t, "adapters/one/one.go", "package one\n\nconst Name, More = 2, 1\n")
 	r.write(t, "adapters/three/go.mod", nested("adapters/three", "../..", ""))
+	r.mustGit(t, "rm", "-q", "-r", "thing/part")
 	r.mustCommit(t, "another name")
 	var said bytes.Buffer
-	require.NoError(t, apidiff(t.Context(), r, first, &said))
+	broken, err := apidiff(t.Context(), r, first, &said)
+	require.NoError(t, err)
 	assert.Contains(t, said.String(), "Name: removed")
 	assert.Contains(t, said.String(), "Title: added")
-	assert.Contains(t, said.String(), "adapters/two since "+first+"\nno change\n")
+	assert.Contains(t, said.String(), "cmd/thing-two since "+first+"\nno change\n")
 	assert.Contains(t, said.String(), "adapters/three since "+first+"\nnew\n")
-	require.ErrorContains(t, apidiff(t.Context(), r, "nothing", &said), "is no commit")
+	assert.ElementsMatch(t, []breach{
+		{text: "- Name: changed from untyped string to untyped int (adapters/one)"},
+		{text: "- ./thing.Name: removed (thing), and was not deprecated", sudden: true},
+	}, broken, "loose and thing/part are not stable")
+	assert.Contains(t, said.String(), "INCOMPATIBLE changes of stable packages (docs/stability.md):\n- ")
+
+	r.stable = append(r.stable, "thing/part")
+	broken, err = apidiff(t.Context(), r, first, &said)
+	require.NoError(t, err)
+	assert.Contains(t, lines(broken), "- package "+fixtureModule+"/thing/part: removed (thing/part)")
+	_, err = apidiff(t.Context(), r, "nothing", &said)
+	require.ErrorContains(t, err, "is no commit")
+}
+
+func TestAPIDiffWithoutAVersionHasNothingToCompare(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	broken, err := apidiff(t.Context(), fixture(t), "", &said)
+	require.NoError(t, err)
+	assert.Empty(t, broken)
+	assert.Equal(t, "no version is tagged yet, so there is no API to compare with\n", said.String())
+}
+
+func TestAReleaseThatBreaksAStablePackageIsAMinorVersionThatSaysSo(t *testing.T) {
+	t.Setenv("GOPROXY", "off") // the tools are in the module cache
+	t.Setenv("GOFLAGS", "")
+	r := fixture(t)
+	pinned(t, r)
+	require.NoError(t, cut(t.Context(), r, "v0.1.0", day))
+	change := func(source, notes string) {
+		t.Helper()
+		r.write(t, "thing/thing.go", source)
+		changelog, err := os.ReadFile(r.path("CHANGELOG.md"))
+		require.NoError(t, err)
+		r.write(t, "CHANGELOG.md", strings.Replace(string(changelog), "## Unreleased\n", "## Unreleased\n\n"+notes, 1))
+		r.mustCommit(t, "a change")
+	}
+	const name, more = "package thing\n\nconst Name = \"thing\"\n", "\n\nconst More = 1\n"
+	change(name+more, "### Added\n\n- more.\n")
+	require.NoError(t, cut(t.Context(), r, "v0.1.1", day), "an addition")
+
+	change(name+strings.Replace(more, "1", "\"one\"", 1), "### Added\n\n- a string.\n")
+	refused(t, r, "v0.1.2", "v0.1.2 has the same minor version as v0.1.1")
+	refused(t, r, "v0.2.0", "neither \"### Changed\" nor")
+	change(name+strings.Replace(more, "1", "\"one\"", 1)+"\nconst Most = 2\n", "### Changed\n\n- a string.\n")
+	require.NoError(t, cut(t.Context(), r, "v0.2.0", day))
+
+	change(name, "### Removed\n\n- less.\n")
+	refused(t, r, "v0.3.0", "- ./thing.More: removed (thing), and was not deprecated")
+	change(name+"\n// Deprecated: use Name.\nconst More = \"one\"\n\n// Most is more.\n//\n// Deprecated: use Name.\nconst Most = 2\n", "")
+	require.NoError(t, cut(t.Context(), r, "v0.3.0", day))
+	change(name, "### Removed\n\n- More and Most.\n")
+	require.NoError(t, cut(t.Context(), r, "v0.4.0", day))
+}
+
+// The page and the tool have one list.
+func TestThePageListsTheStablePackages(t *testing.T) {
+	t.Parallel()
+	r, err := openRepository(t.Context(), ".")
+	require.NoError(t, err)
+	page, err := os.ReadFile(r.path("docs", "stability.md"))
+	require.NoError(t, err)
+	_, list, found := strings.Cut(string(page), "\n## Packages\n")
+	require.True(t, found)
+	_, list, _ = strings.Cut(list, "| stable | ")
+	list, _, _ = strings.Cut(list, " |")
+	var listed []string
+	for name := range strings.SplitSeq(list, ", ") {
+		listed = append(listed, strings.Trim(name, "`"))
+	}
+	assert.Equal(t, stablePackages, listed)
+	for _, dir := range stablePackages {
+		files, err := filepath.Glob(r.path(dir, "*.go"))
+		require.NoError(t, err)
+		assert.NotEmpty(t, files, dir)
+	}
 }
 
 func TestTheChangelogOfThisRepositoryCanBeReleased(t *testing.T) {
@@ -363,5 +454,111 @@ func TestACommandThatTakesLongIsNotSilent(t *testing.T) {
 	case <-told:
 		assert.Fail(t, "it goes on after the command")
 	default:
+	}
+}
+
+func TestABillNamesEveryModule(t *testing.T) {
+	t.Parallel()
+	info, ok := debug.ReadBuildInfo()
+	require.True(t, ok)
+	require.NotEmpty(t, info.Deps)
+	info.Deps = append(info.Deps, &debug.Module{Path: "example.test/a", Version: "v1.0.0", Replace: &debug.Module{Path: "example.test/b c", Version: "v1.0.1+dirty"}})
+	b := newBill(info, []byte("program"))
+	var names []string
+	for _, c := range b.Components {
+		names = append(names, c.Name+" "+c.Version)
+		assert.Equal(t, c.PURL, c.Ref)
+	}
+	want := []string{"std " + strings.TrimPrefix(runtime.Version(), "go"), "example.test/b c v1.0.1+dirty"}
+	for _, m := range info.Deps[:len(info.Deps)-1] {
+		want = append(want, m.Path+" "+m.Version)
+	}
+	assert.ElementsMatch(t, want, names)
+	last := b.Components[len(b.Components)-1]
+	assert.Equal(t, "pkg:golang/example.test/b%20c@v1.0.1%2Bdirty", last.PURL)
+	assert.Equal(t, []property{{"go:replaces", "example.test/a@v1.0.0"}}, last.Properties)
+	assert.Equal(t, fmt.Sprintf("%x", sha256.Sum256([]byte("program"))), b.Metadata.Component.Hashes[0].Content)
+}
+
+func TestBinariesHaveBillsAndSums(t *testing.T) {
+	t.Parallel()
+	r := fixture(t)
+	r.write(t, "cmd/pglatch/main.go", program)
+	r.mustCommit(t, "a command")
+	r.mustGit(t, "tag", "v0.1.0")
+	out := filepath.Join(t.TempDir(), "dist")
+	require.NoError(t, binaries(t.Context(), r, out, []string{"linux/amd64", "windows/arm64"}))
+	sums, err := os.ReadFile(filepath.Join(out, "SHA256SUMS"))
+	require.NoError(t, err)
+	entries, err := os.ReadDir(out)
+	require.NoError(t, err)
+	var want strings.Builder
+	for _, name := range []string{"pglatch-linux-amd64", "pglatch-linux-amd64.cdx.json", "pglatch-windows-arm64.exe", "pglatch-windows-arm64.exe.cdx.json"} {
+		content, err := os.ReadFile(filepath.Join(out, name))
+		require.NoError(t, err)
+		fmt.Fprintf(&want, "%x  %s\n", sha256.Sum256(content), name)
+	}
+	assert.Equal(t, want.String(), string(sums))
+	assert.Len(t, entries, 5, "each file is in SHA256SUMS, except itself")
+
+	var b bill
+	content, err := os.ReadFile(filepath.Join(out, "pglatch-linux-amd64.cdx.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &b))
+	assert.Equal(t, fixtureModule+" v0.1.0", b.Metadata.Component.Name+" "+b.Metadata.Component.Version)
+	assert.Contains(t, b.Metadata.Component.Properties, property{"go:build:GOOS", "linux"})
+	assert.Contains(t, b.Metadata.Component.Properties, property{"go:build:vcs.revision", r.mustGit(t, "rev-parse", "HEAD")})
+	again := filepath.Join(t.TempDir(), "dist")
+	require.NoError(t, binaries(t.Context(), r, again, []string{"linux/amd64"}))
+	repeated, err := os.ReadFile(filepath.Join(again, "pglatch-linux-amd64.cdx.json"))
+	require.NoError(t, err)
+	assert.Equal(t, string(content), string(repeated), "the same commit has the same bill")
+}
+
+func TestWhatIsDeprecatedIsFound(t *testing.T) {
+	t.Parallel()
+	r := fixture(t)
+	r.write(t, "thing/thing.go", `package thing
+
+// A is old.
+//
+// Deprecated: use B.
+func A() {}
+
+// B is not Deprecated: it says so.
+func B() {}
+
+type T[V any] struct {
+	// Deprecated: use D.
+	C int
+	D int
+}
+
+// Deprecated: use D.
+func (*T[V]) E() {}
+
+func (T[V]) F() {}
+
+type I interface {
+	// Deprecated: use H.
+	G()
+	H()
+}
+
+const (
+	// Deprecated: use K.
+	J = 1
+	K = 2
+)
+`)
+	names, err := deprecated(r.path("thing"))
+	require.NoError(t, err)
+	assert.Equal(t, map[string]bool{"A": true, "T.C": true, "T.E": true, "I.G": true, "J": true}, names)
+	for line, want := range map[string]string{
+		"- ./thing.A: removed": "A", "- A: removed": "A", "- ./leader/postgres.Config.C: removed": "Config.C", "- ./thing.(*T).E: removed": "T.E",
+		"- ./thing.T.F, method set of T: removed": "T.F", "- package a/b: removed": "", "- ./thing.A: changed from int to string": "",
+	} {
+		name, _ := removed(line)
+		assert.Equal(t, want, name, line)
 	}
 }

@@ -18,11 +18,12 @@ import (
 // A repository is a git working tree.
 type repository struct {
 	dir    string
-	module string // path of the root module; the path of every other module is this and its directory
+	module string   // path of the root module; the path of every other module is this and its directory
+	stable []string // directories of stable packages
 }
 
 func openRepository(ctx context.Context, dir string) (*repository, error) {
-	r := &repository{dir: dir}
+	r := &repository{dir: dir, stable: stablePackages}
 	top, err := r.git(ctx, "rev-parse", "--show-toplevel")
 	if err != nil {
 		return nil, err
@@ -118,6 +119,12 @@ func (r *repository) clean(ctx context.Context) error {
 		err = fmt.Errorf("the tree has changes that are not committed:\n%s", status)
 	}
 	return err
+}
+
+// latest returns the highest version that is tagged, or "".
+func (r *repository) latest(ctx context.Context) (string, error) {
+	tags, err := r.git(ctx, "tag", "--list")
+	return latest(strings.Fields(tags)), err
 }
 
 // untagged fails if one of the tags exists.
