@@ -83,13 +83,26 @@ test-servers: ## run the tests of the packages that send SQL on the oldest and n
 		try env PGLATCH_PG_VERSION=$$v $(WITHPG) $(GOTEST) -shuffle=on $(AT_ONCE) -timeout 20m $(SERVED); done $(TRY_END)
 
 .PHONY: test-browser
-test-browser: browser-deps ## check the monitor's page with a real Chromium, and axe-core from npm; pictures in PGLATCH_ARTIFACTS
+test-browser: browser-deps ## check the monitor's page and the documentation site with a real Chromium, and axe-core from npm; pictures in PGLATCH_ARTIFACTS
 	$(WITHPG) $(GOTEST) -C integration/thirdparty/browser -timeout 10m -count=1 ./...
 
 .PHONY: browser-deps
 browser-deps:
 	@if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null && [ -z "$(CHROMIUM)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; fi
+
+# npm installs what package-lock.json lists, and only if that changed.
+site/node_modules/.package-lock.json: site/package-lock.json
+	cd site && npm ci
+	@touch $@
+
+.PHONY: docs
+docs: site/node_modules/.package-lock.json ## build the documentation site in site/dist, with npm; a broken link or anchor is an error
+	cd site && npm test --silent && npm run build --silent
+
+.PHONY: docs-serve
+docs-serve: site/node_modules/.package-lock.json ## show the documentation site on 127.0.0.1; it follows changes of pages
+	cd site && exec npm run serve --silent
 
 .PHONY: test-kubernetes
 test-kubernetes: ## run elections on a real Kubernetes API: PGLATCH_TEST_KUBECONFIG, KUBE_APISERVER_BIN and ETCD_BIN, or the API's own library
