@@ -99,7 +99,7 @@ func (b *browser) clean(origin string) {
 	defer b.mu.Unlock()
 	assert.Empty(b.t, b.problems)
 	for _, r := range b.requests {
-		assert.True(b.t, strings.HasPrefix(r, origin) || strings.HasPrefix(r, "about:"), r)
+		assert.True(b.t, strings.HasPrefix(r, origin) || strings.HasPrefix(r, "about:") || strings.HasPrefix(r, "data:image/"), r)
 	}
 }
 
@@ -154,11 +154,25 @@ func (b *browser) dark(on bool) {
 	b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: value}}))
 }
 
-// picture saves a screenshot among the artefacts.
+// picture saves a screenshot of the whole page among the artefacts.
 func (b *browser) picture(name string) {
 	b.t.Helper()
 	var png []byte
 	b.do(chromedp.FullScreenshot(&png, 100))
+	b.save(name, png)
+}
+
+// view saves a screenshot of what the window shows. Unlike picture, it does not resize the window, which closes menus.
+func (b *browser) view(name string) {
+	b.t.Helper()
+	var png []byte
+	b.untilTrue("document.getAnimations().every(a => a.playState !== 'running')")
+	b.do(chromedp.CaptureScreenshot(&png))
+	b.save(name, png)
+}
+
+func (b *browser) save(name string, png []byte) {
+	b.t.Helper()
 	dir := os.Getenv("PGLATCH_ARTIFACTS")
 	if dir == "" {
 		dir = filepath.Join(os.TempDir(), "pglatch-browser")

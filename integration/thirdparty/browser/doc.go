@@ -1,3 +1,3 @@
-// Package browser tests the monitor's page in a real Chromium, while processes hold locks and
-// wait. It contains only tests: make test-browser.
+// Package browser tests pages in a real Chromium: those of the monitor, while processes hold locks and
+// wait, and the documentation site. It contains only tests: make test-browser.
 package browser
