@@ -150,13 +150,23 @@ integration-deps:
 SOAKED := ./internal/pgsession ./advisory ./leader ./leader/shards ./lease/sqlite ./lease/postgres ./lease/leaseserver
 
 .PHONY: soak
-soak: integration-deps ## run the long forms of the race and history tests (more than an hour)
+soak: integration-deps spec-deps ## run the long forms of the race and history tests (more than an hour)
 	PGLATCH_SOAK=1 $(WITHPG) $(GOTEST) $(RACE) -timeout 90m -count=1 $(SOAKED)
 	PGLATCH_SOAK=1 $(GOTEST) -timeout 60m -count=1 ./internal/locktable
 	PGLATCH_SOAK=1 $(GOTEST) -C leader/kubernetes $(RACE) -timeout 20m -count=1 -run 'NeverExpects' .
 	PGLATCH_SOAK=1 $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 90m -count=1 -v ./integration/...
 	PGLATCH_SOAK=1 $(GO) test -C integration/thirdparty/kubernetes -timeout 90m -count=1 -v .
 	PGLATCH_SOAK=1 $(MAKE) --no-print-directory test-cluster
+	$(GO) run -C tools ./cmd/spec -large ../spec
+
+.PHONY: spec
+spec: spec-deps ## check the models of the protocols exhaustively with SPIN, and that each mutant of them has a counter-example
+	$(GO) run -C tools ./cmd/spec ../spec
+
+.PHONY: spec-deps
+spec-deps:
+	@if ! { command -v spin && command -v gcc; } >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends spin gcc libc6-dev >/dev/null; fi
 
 .PHONY: bench
 bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards, shards (about 45 minutes)
