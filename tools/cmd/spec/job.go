@@ -108,7 +108,7 @@ func (j *job) verify(ctx context.Context, dir string) (string, error) {
 	switch {
 	case j.check.live:
 		j.defines = append(j.defines, "-D"+liveMacro)
-		compile = append(compile, "-DNFAIR=3")
+		compile = append(compile, "-DNFAIR=4")
 		args = append(args, "-a", "-f", "-N", j.check.name)
 	case j.mutant != "":
 		compile = append(compile, "-DSAFETY", "-DNOCLAIM", "-DBFS")
