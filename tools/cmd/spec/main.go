@@ -2,6 +2,7 @@
 //
 //	go run -C tools ./cmd/spec ../spec
 //	go run -C tools ./cmd/spec -large ../spec
+//	go run -C tools ./cmd/spec -model lease ../spec
 //	go run -C tools ./cmd/spec -story NO_MARGIN ../spec
 //
 // A model lists its checks and their bounds in its first comment. README.md of the directory lists the mutants: each is a
@@ -16,30 +17,37 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"text/tabwriter"
 	"time"
 )
 
 func main() {
 	large := flag.Bool("large", false, "use the large bounds, which take hours")
+	only := flag.String("model", "", "check only this model")
 	story := flag.String("story", "", "print only the counter-example of this switch")
 	flag.Parse()
 	dir := "."
 	if flag.NArg() > 0 {
 		dir = flag.Arg(0)
 	}
-	if err := run(context.Background(), dir, *large, *story); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, dir, *only, *large, *story); err != nil {
 		fmt.Fprintln(os.Stderr, "spec:", err)
+		stop()
 		os.Exit(1)
 	}
 }
 
-// run checks all models of a directory.
-func run(ctx context.Context, dir string, large bool, story string) error {
+// run checks the models of a directory: all, or only one.
+func run(ctx context.Context, dir, only string, large bool, story string) error {
 	for _, program := range []string{"spin", "gcc"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("%s is not installed: apt-get install %s", program, program)
@@ -59,6 +67,9 @@ func run(ctx context.Context, dir string, large bool, story string) error {
 	}
 	if err := compare(models, mutants); err != nil {
 		return err
+	}
+	if only != "" {
+		models = slices.DeleteFunc(models, func(m model) bool { return m.name != only })
 	}
 	jobs := plan(models, mutants, large, story)
 	if len(jobs) == 0 {
