@@ -6,8 +6,8 @@
 //	go run -C tools ./cmd/spec -story NO_MARGIN ../spec
 //
 // A model lists its checks and their bounds in its first comment. README.md of the directory lists the mutants: each is a
-// switch that takes one protection away. The command fails if a check finds an error or is not exhaustive, if a mutant has
-// no counter-example, or if the switches of the models differ from those of README.md. It needs spin and gcc.
+// switch that takes one protection away. The command fails in three cases: a check finds an error or is not exhaustive, a
+// mutant has no counter-example, or README.md does not list exactly the switches of the models. It needs spin and gcc.
 package main
 
 import (
@@ -79,7 +79,7 @@ func run(ctx context.Context, dir, only string, large bool, story string) error 
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }()
 	execute(ctx, work, jobs)
 	return report(jobs, story != "")
 }
@@ -126,17 +126,19 @@ func execute(ctx context.Context, work string, jobs []*job) {
 
 // report prints the results, with the counter-examples of mutants as stories. It returns an error if a job failed.
 func report(jobs []*job, told bool) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "model\tcheck\tbounds\tstates\tdepth\ttime\tresult")
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "model\tcheck\tbounds\tstates\tdepth\ttime\tresult")
 	var failed []string
 	for _, j := range jobs {
 		if j.err != nil {
 			failed = append(failed, fmt.Sprintf("%s: %v", j.name(), j.err))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1fs\t%s\n", j.model.name, j.check.name, strings.ReplaceAll(strings.Join(j.defines, " "), "-D", ""),
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1fs\t%s\n", j.model.name, j.check.name, strings.ReplaceAll(strings.Join(j.defines, " "), "-D", ""),
 			j.result.states, j.result.depth, j.took.Round(100*time.Millisecond).Seconds(), j.outcome())
 	}
-	w.Flush()
+	_ = w.Flush() // a Builder does not fail
+	fmt.Print(table.String())
 	for _, j := range jobs {
 		if len(j.story) > 0 && (told || j.mutant == "" || j.err == nil) {
 			fmt.Printf("\n%s:\n", j.name())
