@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -40,14 +41,18 @@ func (c *change) add(ctx context.Context, s *Store, k kind, asked int64) error {
 // commit runs the transaction. It returns the token of the new row, or 0 if the change must be
 // decided again. That is so if something else came before: then nothing was done. It is also so if
 // the transaction renewed a lease while etcd's leader changed: it was done, but it is unknown which
-// leader counts the lease. After an error the outcome is unknown.
+// leader counts the lease. After an error the outcome is unknown. The view is a guess no more if
+// something was done, or may have been.
 func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error) {
 	e, err := s.era(ctx)
 	if err != nil {
 		s.retire(c.fresh...)
 		return 0, err
 	}
-	name := c.row.Name
+	if c.v.guess && s.connections.Load() != c.v.made { // they may lead to another history
+		s.retire(c.fresh...)
+		return 0, nil
+	}
 	token = c.row.Token
 	if c.acquires && c.v.row.Token <= e.Base { // tokens of this era are unknown
 		token = 0
@@ -56,50 +61,30 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 	if err != nil {
 		return 0, err
 	}
-	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.key(name, recordKey)), "=", c.v.revision)}
-	if c.acquires {
-		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(s.eraKey()), "=", e.revision))
-	}
-	operations := []clientv3.Op{clientv3.OpPut(s.key(name, recordKey), text)}
-	var ended []mark
-	for k := held; k < kinds; k++ {
-		key, before, after := s.key(name, k), c.v.marks[k], c.marks[k]
-		if c.needs && before.set() && (k == held || k == alive) {
-			conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(key), ">", 0))
-		}
-		switch {
-		case before == after:
-			continue
-		case after.set():
-			operations = append(operations, clientv3.OpPut(key, after.value(), clientv3.WithLease(after.lease)))
-		default:
-			operations = append(operations, clientv3.OpDelete(key))
-		}
-		if before.set() {
-			ended = append(ended, before)
-		}
-	}
-	r, err := s.client.Txn(ctx).If(conditions...).Then(operations...).Else(clientv3.OpGet(s.eraKey(), clientv3.WithKeysOnly())).Commit()
+	t, ended := s.transaction(c, e, text)
+	a := s.send(ctx, t)
 	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound): // it expired before it was used, so nothing was done
+	case errors.Is(a.err, rpctypes.ErrLeaseNotFound): // it expired before it was used, so nothing was done
 		return 0, nil
-	case errors.Is(err, rpctypes.ErrNoSpace):
-		return 0, s.withoutSpace(ctx, c, err)
-	case err != nil:
-		return 0, failed(ctx, err)
-	case !r.Succeeded:
-		s.retire(c.fresh...)
-		if now := r.Responses[0].GetResponseRange().Kvs; len(now) == 0 || now[0].ModRevision != e.revision {
-			s.eras.forget(e.revision) // another store began one, such as for a member that joined
+	case a.err != nil:
+		c.v.guess = false
+		if errors.Is(a.err, rpctypes.ErrNoSpace) {
+			return 0, s.withoutSpace(ctx, c, a.err)
 		}
-		return 0, nil
+		return 0, failed(ctx, a.err)
+	case !a.succeeded:
+		s.retire(c.fresh...)
+		return 0, s.outdated(c, e, a)
 	}
-	c.done = true
+	c.v.guess, c.done = false, true
 	s.retire(ended...)
-	if err := s.sameHistory(c.v.header, r.Header); err != nil {
+	if err := s.sameHistory(c.v.header, a.header); err != nil {
 		return 0, err
 	}
-	if c.marks[held].set() && r.Header.RaftTerm != c.v.header.RaftTerm {
+	if err := s.know(c, text, a.header); err != nil {
+		return 0, doubtful(ctx, err)
+	}
+	if c.marks[held].set() && int64(a.header.RaftTerm) != c.v.term() {
 		switch {
 		case !c.acquires:
 			return 0, nil
@@ -108,9 +93,92 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 		}
 	}
 	if token == 0 {
-		token = e.Base + uint64(r.Header.Revision)
+		token = e.Base + uint64(a.header.Revision)
 	}
-	return token, s.counted(ctx, c, r.Header)
+	return token, s.counted(ctx, c, a.header)
+}
+
+// A transaction is the compare-and-swap of one name.
+type transaction struct {
+	compares []clientv3.Cmp
+	then     []clientv3.Op
+	others   []clientv3.Op // if a comparison failed
+}
+
+// An answer is the result of a transaction.
+type answer struct {
+	header    *etcdserverpb.ResponseHeader
+	succeeded bool
+	responses []*etcdserverpb.ResponseOp
+	err       error
+}
+
+// send runs a transaction.
+func (s *Store) send(ctx context.Context, t *transaction) answer {
+	r, err := s.client.Txn(ctx).If(t.compares...).Then(t.then...).Else(t.others...).Commit()
+	if err != nil {
+		return answer{err: err}
+	}
+	return answer{header: r.Header, succeeded: r.Succeeded, responses: r.Responses}
+}
+
+// transaction returns the transaction of a change, and the marks that end with it.
+func (s *Store) transaction(c *change, e era, text string) (t *transaction, ended []mark) {
+	name := c.row.Name
+	t = &transaction{
+		compares: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.key(name, recordKey)), "=", c.v.revision)},
+		then:     []clientv3.Op{clientv3.OpPut(s.key(name, recordKey), text)},
+		others:   []clientv3.Op{s.read(name), clientv3.OpGet(s.eraKey(), clientv3.WithKeysOnly())},
+	}
+	if c.acquires {
+		t.compares = append(t.compares, clientv3.Compare(clientv3.ModRevision(s.eraKey()), "=", e.revision))
+	}
+	for k := held; k < kinds; k++ {
+		key, before, after := s.key(name, k), c.v.marks[k], c.marks[k]
+		if c.needs && before.set() && (k == held || k == alive) {
+			t.compares = append(t.compares, clientv3.Compare(clientv3.CreateRevision(key), ">", 0))
+		}
+		switch {
+		case before == after:
+			continue
+		case after.set():
+			t.then = append(t.then, clientv3.OpPut(key, after.value(), clientv3.WithLease(after.lease)))
+		default:
+			t.then = append(t.then, clientv3.OpDelete(key))
+		}
+		if before.set() {
+			ended = append(ended, before)
+		}
+	}
+	return t, ended
+}
+
+// outdated keeps what a transaction read that did nothing, because its view is outdated.
+func (s *Store) outdated(c *change, e era, a answer) (err error) {
+	s.views.drop(c.row.Name)
+	s.views.saw(c.v.made, a.header)
+	if now := a.responses[1].GetResponseRange().Kvs; len(now) == 0 || now[0].ModRevision != e.revision {
+		s.forget(e.revision) // another store began one, such as for a member that joined
+		return nil
+	}
+	c.v.found, err = s.view(c.row.Name, a.responses[0].GetResponseRange().Kvs, a.header, c.v.made)
+	return err
+}
+
+// know stores the view that a change left.
+func (s *Store) know(c *change, text string, header *etcdserverpb.ResponseHeader) (err error) {
+	v := &view{revision: header.Revision, marks: c.marks, header: header, made: c.v.made}
+	v.row, err = decode(c.row.Name, &mvccpb.KeyValue{Value: []byte(text), ModRevision: header.Revision})
+	if err == nil {
+		s.views.put(c.row.Name, v)
+	}
+	return err
+}
+
+// forget makes the next operation read the era again, and names too.
+func (s *Store) forget(era int64) {
+	s.eras.forget(era)
+	s.views.forget()
 }
 
 // counted checks that the same leader counted the time of the new etcd leases and committed the
@@ -162,6 +230,31 @@ func (s *Store) again(ctx context.Context, f func(ctx context.Context) (bool, er
 			return undone(ctx, errContended)
 		}
 	}
+}
+
+// decide calls f with views of a name until it succeeds or fails. f returns false if its view was
+// outdated. The first view may be a guess; if f has an answer that its transaction did not confirm,
+// it is called again with a view that was read.
+func (s *Store) decide(ctx context.Context, name string, f func(ctx context.Context, v *view) (bool, error)) error {
+	v := s.guess(name)
+	return s.again(ctx, func(ctx context.Context) (done bool, err error) {
+		if v == nil {
+			if v, err = s.look(ctx, name); err != nil {
+				return false, err
+			}
+		}
+		now := v
+		done, err = f(ctx, now)
+		v = now.found
+		switch {
+		case !now.guess:
+			return done, err
+		case err != nil && ctx.Err() != nil:
+			return false, undone(ctx, context.Cause(ctx))
+		default:
+			return false, nil
+		}
+	})
 }
 
 func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -17,7 +17,8 @@
 //   - Every acknowledged change is on the disks of a majority. It survives kill -9 of any member,
 //     the loss of the leader, and the permanent loss of a minority.
 //   - Each answer is from a majority. Reads are linearizable, and each change is one transaction
-//     that compares the data on which it was decided. A member that is cut off answers nothing.
+//     that compares the data on which it was decided. A member that is cut off answers nothing. What
+//     a Store remembers of a name only saves a read before a transaction.
 //   - Leases do not depend on the clock of a client or lock server, or on the wall clock of a
 //     member. If clocks differ, by seconds or years, that shows only in the times for people.
 //   - While no majority answers, an operation ends with *lease.BusyError after Config.Timeout. If
@@ -118,11 +119,25 @@
 //	<prefix>\x00messages  the lock servers' last messages
 //
 // A lease ends without a Sweep. Sweep counts leases and forgets names. It reads all names, so the
-// more names there are, the less often it should run (serve locks --sweep-interval). The Store
-// reuses the etcd leases of released locks, up to 1,024. So a cycle of acquire and release is two
-// commits, as with etcd's own mutex. etcd syncs the commits of concurrent requests together.
-// RenewAll has 64 renewals in flight at a time, each a read, a message to the leader and a commit:
-// 1,000 leases take 0.8 s on three busy processes.
+// more names there are, the less often it should run (serve locks --sweep-interval).
+//
+// # What an operation costs
+//
+//	acquire            a message that renews an etcd lease, and a transaction
+//	renew              the same
+//	release            a transaction
+//	release and grant  as for acquire: a lock server hands a lock over to its next waiter
+//	refusal, Get       a read, and a message for each time that is reported
+//
+// A transaction is a commit of etcd's. A cycle is two, as with etcd's own mutex.
+//
+//   - A Store remembers the last 8,192 names or so that it changed. It reads a name that it does not
+//     remember, and that is one request more. If another store has changed the name, the
+//     transaction does nothing, reads the name, and is decided again.
+//   - A Store reuses the etcd leases of released locks, up to 1,024. If it has none of that
+//     TTL, it gets a new one by a commit instead of the message.
+//   - RenewAll has 64 renewals in flight at a time. etcd syncs the commits of concurrent requests
+//     together.
 //
 // # Rights
 //

@@ -212,6 +212,6 @@ func (s *Store) sameHistory(read, written *etcdserverpb.ResponseHeader) error {
 	if read.ClusterId == written.ClusterId && read.Revision < written.Revision {
 		return nil
 	}
-	s.eras.forget(0)
+	s.forget(0)
 	return fmt.Errorf("lease/etcd: %w: whether it was done is unknown", errHistory)
 }

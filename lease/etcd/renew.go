@@ -17,10 +17,10 @@ const renewing = 64
 
 var errNotReached = errors.New("the renewals before it took too long")
 
-// RenewAll implements [lease.BatchRenewer]. Each renewal does the same as Renew: a read, a message
-// to etcd's leader and a transaction. Enough of them are in flight at a time that etcd syncs them
-// together. Config.Timeout bounds each. When one has timed out, or ctx ends, the remaining ones are
-// not begun: *lease.BusyError. Renewals of one name run one after the other.
+// RenewAll implements [lease.BatchRenewer]. Each renewal does the same as Renew: a message to etcd's
+// leader and a transaction. Enough of them are in flight at a time that etcd syncs them together.
+// Config.Timeout bounds each. When one has timed out, or ctx ends, the remaining ones are not begun:
+// *lease.BusyError. Renewals of one name run one after the other.
 func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
 	if s.closing.Err() != nil {
 		return nil, errClosed

@@ -66,6 +66,10 @@ func (s *Store) grant(ctx context.Context, asked, term int64) (m mark, reused bo
 		if err != nil || on && in == term {
 			return m, true, err
 		}
+		if in > term { // a leader that the view does not know counts all spare ones
+			s.giveUp(m)
+			break
+		}
 	}
 	r, err := s.client.Grant(ctx, asked)
 	if err != nil {

@@ -24,6 +24,7 @@ type Store struct {
 	connections atomic.Int64 // that were made
 
 	eras  eras
+	views views
 	spare spares
 	round round
 
@@ -108,12 +109,7 @@ func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (l lease.Le
 	if err := r.Validate(); err != nil {
 		return l, err
 	}
-	err = s.again(ctx, func(ctx context.Context) (bool, error) {
-		v, err := s.look(ctx, r.Name)
-		if err != nil {
-			return false, err
-		}
-		var done bool
+	err = s.decide(ctx, r.Name, func(ctx context.Context, v *view) (done bool, err error) {
 		l, done, err = s.acquire(ctx, &change{v: v}, v, r)
 		return done, err
 	})
@@ -123,6 +119,10 @@ func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (l lease.Le
 // acquire decides a request by the state of the name after c, and commits both.
 func (s *Store) acquire(ctx context.Context, c *change, after *view, r lease.AcquireRequest) (l lease.Lease, done bool, err error) {
 	next, l, err := rules.Acquire(after.row, 0, after.now(s.config.Wall()), r, rules.NewID())
+	unconfirmed := c.v.guess && (err != nil || next.Version == after.row.Version) // only a read can confirm it
+	if unconfirmed {
+		return lease.Lease{}, false, nil
+	}
 	if err != nil {
 		return lease.Lease{}, false, s.refusal(ctx, after, err)
 	}
@@ -209,11 +209,7 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 	asked := seconds(r.TTL)
 	r.TTL = time.Duration(asked) * time.Second
 	prolonged, done := false, false
-	err = s.again(ctx, func(ctx context.Context) (bool, error) {
-		v, err := s.look(ctx, r.Name)
-		if err != nil {
-			return false, err
-		}
+	err = s.decide(ctx, r.Name, func(ctx context.Context, v *view) (bool, error) {
 		now := v.now(s.config.Wall())
 		next, _, err := rules.Renew(v.row, now, r)
 		if err != nil {
@@ -249,6 +245,9 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 // lasts; false if it has expired. It sets prolonged before any effect is possible.
 func (s *Store) prolongTo(ctx context.Context, c *change, asked int64, prolonged *bool) (left time.Duration, on bool, err error) {
 	m, outlived := c.v.marks[held], c.v.outlived()
+	if c.v.guess && asked != m.asked { // it may need new etcd leases, of the present term
+		return 0, false, nil
+	}
 	if asked < m.asked {
 		if left, err = s.left(ctx, m); err != nil {
 			return 0, false, err
@@ -304,11 +303,7 @@ func (s *Store) ReleaseKeyed(ctx context.Context, r lease.ReleaseRequest) error 
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	return s.again(ctx, func(ctx context.Context) (bool, error) {
-		v, err := s.look(ctx, r.Name)
-		if err != nil {
-			return false, err
-		}
+	return s.decide(ctx, r.Name, func(ctx context.Context, v *view) (bool, error) {
 		c, err := s.release(v, r)
 		if err != nil || !c.needs {
 			return err == nil, err
@@ -341,12 +336,8 @@ func (s *Store) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease
 		return l, released, acquired
 	}
 	var refused, unheld error
-	err := s.again(ctx, func(ctx context.Context) (done bool, err error) {
+	err := s.decide(ctx, r.Name, func(ctx context.Context, v *view) (done bool, err error) {
 		l, refused, unheld = lease.Lease{}, nil, nil
-		v, err := s.look(ctx, r.Name)
-		if err != nil {
-			return false, err
-		}
 		c, err := s.release(v, r)
 		refused = err
 		ends := c.needs

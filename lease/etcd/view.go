@@ -12,22 +12,38 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A view is a name as one read showed it.
+// A view is a name as one read showed it, or as the last transaction of this Store left it.
 type view struct {
 	row      rules.Row // the zero Row if there is no record
 	revision int64     // of the record; 0 = there is none
 	marks    [kinds]mark
 	header   *etcdserverpb.ResponseHeader
+	made     int64 // how many connections had been made before it was read
+
+	guess bool  // it was not read: only a transaction that compares it can confirm a decision
+	found *view // what a transaction read instead of it, because it was outdated; nil = nothing
+}
+
+// read returns the operation that reads all keys of a name.
+func (s *Store) read(name string) clientv3.Op {
+	return clientv3.OpGet(s.key(name, recordKey), clientv3.WithRange(s.config.Prefix+name+behind))
 }
 
 // look reads all keys of a name, at one moment, from a member that has asked a majority.
 func (s *Store) look(ctx context.Context, name string) (*view, error) {
-	r, err := s.client.Get(ctx, s.key(name, recordKey), clientv3.WithRange(s.config.Prefix+name+behind))
+	made := s.connections.Load()
+	r, err := s.client.Do(ctx, s.read(name))
 	if err != nil {
 		return nil, undone(ctx, err)
 	}
-	v := &view{row: rules.Row{Claim: lease.Claim{}}, header: r.Header}
-	for _, kv := range r.Kvs {
+	s.views.saw(made, r.Get().Header)
+	return s.view(name, r.Get().Kvs, r.Get().Header, made)
+}
+
+// view returns the view of a name that a read showed.
+func (s *Store) view(name string, kvs []*mvccpb.KeyValue, header *etcdserverpb.ResponseHeader, made int64) (*view, error) {
+	v := &view{row: rules.Row{Claim: lease.Claim{}}, header: header, made: made}
+	for _, kv := range kvs {
 		if _, k, ok := s.parse(kv.Key); ok {
 			if err := v.add(name, k, kv); err != nil {
 				return nil, err
@@ -52,8 +68,8 @@ func (v *view) held() bool {
 	return v.row.Token != 0 && v.row.ReleasedAt.IsZero() && v.marks[held].set() && (v.row.MaxLifetime == 0 || v.marks[alive].set())
 }
 
-// term returns a term of etcd's leaders: the one of the read, or an earlier one. A member reports
-// the term of the last change that it has.
+// term returns a term of etcd's leaders: the one of the read or guess, or an earlier one. A member
+// reports the term of the last change that it has.
 func (v *view) term() int64 { return int64(v.header.RaftTerm) }
 
 // outlived reports whether an earlier leader of etcd's may have counted the etcd leases of a lease.
