@@ -128,7 +128,7 @@ var runnerCases = []testCase{
 		assert.WithinDuration(s, s.tick, missed[1], 0)
 		all, err := r.Missed(s.Context(), "report", time.Time{}, minutely)
 		require.NoError(s, err)
-		assert.Greater(s, len(all), len(missed)+4)
+		assert.Greater(s, len(all), len(missed)+3, "the window begins a minute later if a minute begins")
 		later := runner(s, once.Config{Store: s.store, TTL: long, Window: time.Hour}) // the oldest tick can leave the window of r
 		for _, tick := range all {
 			_, err := later.Do(s.Context(), "report", tick, nothing)
