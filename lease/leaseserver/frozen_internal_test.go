@@ -13,9 +13,9 @@ import (
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
-// describe lists what a client can rely on: routes, parameters, fields, their types, what is required, and statuses. It
+// linesOf lists what a client can rely on: routes, parameters, fields, their types, what is required, and statuses. It
 // leaves texts and examples out.
-func describe(node any, at string) (facts []string) {
+func linesOf(node any, at string) (facts []string) {
 	switch n := node.(type) {
 	case map[string]any:
 		for name, member := range n {
@@ -23,16 +23,16 @@ func describe(node any, at string) (facts []string) {
 			if !properties && (name == "description" || name == "summary" || name == "example" || name == "examples" || name == "info" || name == "operationId" || name == "tags") {
 				continue
 			}
-			facts = append(facts, describe(member, at+"/"+strings.ReplaceAll(name, "/", "~1"))...)
+			facts = append(facts, linesOf(member, at+"/"+strings.ReplaceAll(name, "/", "~1"))...)
 		}
 		return facts
 	case []any:
 		for _, element := range n {
 			if o, ok := element.(map[string]any); ok && o["name"] != nil { // a parameter
-				facts = append(facts, describe(o, fmt.Sprint(at, "[", o["name"], "]"))...)
+				facts = append(facts, linesOf(o, fmt.Sprint(at, "[", o["name"], "]"))...)
 				continue
 			}
-			facts = append(facts, describe(element, at+"[]")...)
+			facts = append(facts, linesOf(element, at+"[]")...)
 		}
 		return facts
 	}
@@ -43,7 +43,7 @@ func TestTheHTTPInterfaceIsFrozen(t *testing.T) {
 	t.Parallel()
 	var document any
 	require.NoError(t, json.Unmarshal(openAPI, &document))
-	frozen.Check(t, "http", describe(document, ""))
+	frozen.Check(t, "http", linesOf(document, ""))
 }
 
 func TestMessagesBetweenServersAreFrozen(t *testing.T) {
