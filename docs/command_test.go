@@ -128,6 +128,12 @@ func answered(code int) trial {
 	}
 }
 
+// looksForAWhile watches for a shorter time than on the page. Other tests use the server, so there may be verdicts about it.
+func looksForAWhile(s *stage, command string) {
+	p := s.start(strings.Replace(command, "2m", "1s", 1))
+	assert.Contains(s.t, []int{0, 3}, p.Wait(), p.Stderr.String())
+}
+
 // runs on until it is told to end; before, it has said something.
 func until(says string) trial {
 	return func(s *stage, command string) {
@@ -184,23 +190,24 @@ var trials = map[string]trial{
 	"pglatch run agent/42 -- ./reindex.sh":      ends(0, "works"),
 	"pglatch run nightly-report -- ./report.sh": ends(0, ""),
 	"pglatch run -n agent/42 -- ./reindex.sh":   while("agent/42", saysWhoHasIt),
-	"pglatch ls":                       while("agent/42", ends(0, "agent/42")),
-	"pglatch ls --verdicts":            while("order/42", ends(0, "order/42")),
-	"pglatch ls --waiting":             waiting("agent/42"),
-	"pglatch ls --waiting --sort wait": waiting("order/42"),
-	"pglatch watch":                    onTerminal("agent/42"),
-	"pglatch status agent/42":          while("agent/42", ends(0, "agent/42")),
-	"pglatch status order/42":          while("order/42", ends(0, "order/42")),
-	"pglatch tree":                     waiting("agent/42"),
-	"pglatch key agent/42":             ends(0, "pg_advisory_lock(1, 42)"),
-	"pglatch ask agent/42":             while("agent/42", answered(0)),
-	"pglatch ask order/42":             while("order/42", answered(0)),
-	"pglatch dump agent/42":            while("agent/42", answered(77)), // run allows it nobody
-	"pglatch dump order/42":            while("order/42", answered(77)),
-	"pglatch terminate 4711":           terminates,
-	"pglatch terminate 4711 --dry-run": saysWhatWouldEnd,
-	"pglatch serve monitor":            until("serving"),
-	"pglatch doctor":                   ends(0, ""),
+	"pglatch ls":                                    while("agent/42", ends(0, "agent/42")),
+	"pglatch ls --waiting":                          waiting("agent/42"),
+	"pglatch ls --waiting --sort wait":              waiting("order/42"),
+	"pglatch watch":                                 onTerminal("agent/42"),
+	"pglatch verdicts":                              while("order/42", ends(0, "")),
+	"pglatch verdicts --watch --for 2m --exit-code": looksForAWhile,
+	"pglatch status agent/42":                       while("agent/42", ends(0, "agent/42")),
+	"pglatch status order/42":                       while("order/42", ends(0, "order/42")),
+	"pglatch tree":                                  waiting("agent/42"),
+	"pglatch key agent/42":                          ends(0, "pg_advisory_lock(1, 42)"),
+	"pglatch ask agent/42":                          while("agent/42", answered(0)),
+	"pglatch ask order/42":                          while("order/42", answered(0)),
+	"pglatch dump agent/42":                         while("agent/42", answered(77)), // run allows it nobody
+	"pglatch dump order/42":                         while("order/42", answered(77)),
+	"pglatch terminate 4711":                        terminates,
+	"pglatch terminate 4711 --dry-run":              saysWhatWouldEnd,
+	"pglatch serve monitor":                         until("serving"),
+	"pglatch doctor":                                ends(0, ""),
 
 	"pglatch migrate":                         ends(0, ""),
 	"pglatch leader run 100:1 -- ./scheduler": after("pglatch migrate", until("works with token")),

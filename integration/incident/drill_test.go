@@ -104,7 +104,7 @@ func (d desk) listed(verdict string, words ...string) {
 	said := ""
 	for end := time.Now().Add(patience); !contains(said, append(words, verdict)...); {
 		require.True(d.t, time.Now().Before(end), "%s is not in %s", verdict, said)
-		cmd := exec.CommandContext(d.t.Context(), d.command, "ls", "--verdicts", "--longer-than", "3s")
+		cmd := exec.CommandContext(d.t.Context(), d.command, "verdicts", "--longer-than", "3s")
 		cmd.Env = append(os.Environ(), "DATABASE_URL="+d.dsn, "PGLATCH_NAMESPACES=order=1,job=2")
 		out, err := cmd.CombinedOutput()
 		require.NoError(d.t, err, string(out))

@@ -23,6 +23,7 @@ func commands(app *program.App, o Options) []*cobra.Command {
 		lockcmd.NewLs(app),
 		lockcmd.NewTree(app),
 		lockcmd.NewWatch(app),
+		lockcmd.NewVerdicts(app),
 		lockcmd.NewStatus(app),
 		lockcmd.NewAsk(app),
 		lockcmd.NewDump(app),
@@ -75,8 +76,8 @@ those that running processes tell.
 The database is that of --database-url, the file of --database-url-file,
 PGLATCH_DATABASE_URL, DATABASE_URL, PG_DSN, or the PG* variables, in this order.
 
-Exit codes: 0 success, 3 free (status, ask, lease get), or not all owned or no such group,
-node or shard (shards), 64 usage, 69 database, lock server or holder (ask) unavailable, 70 internal error, a failed check (doctor) or a
+Exit codes: 0 success, 3 free (status, ask, lease get), not all owned or no such group,
+node or shard (shards), or something is wrong (verdicts --exit-code), 64 usage, 69 database, lock server or holder (ask) unavailable, 70 internal error, a failed check (doctor) or a
 broken promise (load), 75 busy, 76 lock, lease or leadership lost, 77 the database
 refuses the user (a password, a missing database or right: trying again does not
 help), a lock server the token, or the holder what it is asked for,

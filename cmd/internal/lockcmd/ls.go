@@ -2,7 +2,6 @@ package lockcmd
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,8 +20,6 @@ type list struct {
 	monitor.Snapshot
 	Keys   []*overview.Row     `json:"keys"`
 	Silent []introspect.Silent `json:"silent,omitempty"`
-	// Verdicts are the current problems with --verdicts, also for keys that are not shown.
-	Verdicts []monitor.Verdict `json:"verdicts,omitempty"`
 }
 
 // NewLs returns the command ls.
@@ -44,12 +41,10 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 		Example: `  pglatch ls                         # all keys
   pglatch ls order/                  # those of a namespace
   pglatch ls --longer-than 5m --sort wait
-  pglatch ls --verdicts              # and what is wrong
   pglatch ls --app billing --waiting`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := addFilter(app, cmd, overview.ByKey)
-	verdicts := cmd.Flags().Bool("verdicts", false, "look for two seconds, and say what is wrong (docs/how-to/incidents.md); --longer-than says what is long")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.check(); err != nil {
 			return err
@@ -59,13 +54,7 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 				return err
 			}
 		}
-		look := lookup.Once
-		if *verdicts {
-			look = func(ctx context.Context, app *program.App) (lookup.View, error) {
-				return lookup.Observed(ctx, app, f.longerThan)
-			}
-		}
-		v, err := look(cmd.Context(), app)
+		v, err := lookup.Once(cmd.Context(), app)
 		if err != nil {
 			return err
 		}
@@ -82,7 +71,7 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 			tellNone(app, held)
 		}
 		return errors.Join(app.Print(program.Output{
-			Document: list{v.Snapshot, rows, v.Answers.Silent, v.Verdicts}, Lines: program.Lines(v.Locks),
+			Document: list{v.Snapshot, rows, v.Answers.Silent}, Lines: program.Lines(v.Locks),
 			Text: program.Text(func(w *bytes.Buffer) { writeRows(app, w, rows, v) }),
 		}), v.Primary())
 	}
@@ -115,20 +104,4 @@ func writeRows(app *program.App, w *bytes.Buffer, rows []*overview.Row, v lookup
 	for _, s := range v.Answers.Silent {
 		fmt.Fprintf(w, "%s\n", app.Paint(program.Red, fmt.Sprintf("silent: %s, which listens on backend %d", program.Printable(s.ApplicationName), s.Session)))
 	}
-	for _, verdict := range v.Verdicts {
-		writeVerdict(app, w, verdict)
-	}
-}
-
-func writeVerdict(app *program.App, w *bytes.Buffer, v monitor.Verdict) {
-	colour := map[string]string{"critical": program.Red, "warning": program.Yellow}[v.Severity]
-	title := v.Severity + " " + v.Name
-	if v.Key != "" {
-		title += " " + v.Key
-	}
-	fmt.Fprintf(w, "\n%s: %s\n", app.Paint(colour, program.Printable(title)), program.Printable(v.Text))
-	for _, evidence := range v.Evidence {
-		fmt.Fprintf(w, "  %s\n", program.Printable(evidence))
-	}
-	fmt.Fprintf(w, "  → %s (%s)\n", program.Printable(v.Advice), v.Doc)
 }

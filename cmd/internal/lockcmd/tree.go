@@ -105,7 +105,7 @@ deadlock, unless somebody in it waits with a timeout, as pglatch does.
 
 A program of pglatch waits on another session than the one that holds, so that PostgreSQL shows no
 cycle. If several keys are waited for, tree looks for two seconds, and names the deadlocks
-that the processes' answers show, as "pglatch ls --verdicts" does.`,
+that the processes' answers show, as "pglatch verdicts" does.`,
 		Args: cobra.NoArgs,
 	}
 	f := addFilter(app, cmd, overview.ByKey)

@@ -1,0 +1,237 @@
+package lockcmd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/lookup"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/monitor"
+)
+
+// severities are the severities of verdicts, the worst first.
+var severities = []string{"critical", "warning", "note"}
+
+// A judge shows what is wrong.
+type judge struct {
+	app        *program.App
+	severity   string
+	longerThan time.Duration
+	watch      bool
+	interval   time.Duration
+	lasts      time.Duration
+	exitCode   bool
+}
+
+// NewVerdicts returns the command verdicts.
+func NewVerdicts(app *program.App) *cobra.Command {
+	j := &judge{app: app}
+	cmd := &cobra.Command{
+		Use:   "verdicts",
+		Short: "Show what is wrong: deadlocks, silent holders, elections without a leader",
+		Long: `Look for two seconds, and show what is wrong, the worst first: what it is, which key, the
+evidence, and what to do. docs/how-to/incidents.md has a section for each verdict. Some
+verdicts compare with the past, which only "serve monitor" and verdicts --watch know.
+
+With --watch there is a line for each verdict that is raised and for each that has ended,
+until SIGINT or SIGTERM or for the time of --for; -o json and jsonl write lines of JSON.
+When the database stops answering, it says so and tries on.
+
+With --exit-code the exit code is 3 if a verdict was critical or a warning; a note does not
+count. A job can so follow a deployment: pglatch verdicts --watch --for 2m --exit-code.`,
+		Example: `  pglatch verdicts
+  pglatch verdicts --severity critical --exit-code && echo fine
+  pglatch verdicts --watch -o jsonl | jq -r .verdict.text`,
+		Args: cobra.NoArgs,
+		RunE: j.run,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&j.severity, "severity", "note", "only verdicts of this `severity` or worse: "+strings.Join(severities, ", "))
+	flags.DurationVar(&j.longerThan, "longer-than", 0, "from when on a lock is held for long (default 5m0s)")
+	flags.BoolVar(&j.watch, "watch", false, "show each verdict when it is raised and when it has ended")
+	flags.DurationVar(&j.interval, "interval", time.Second, "with --watch: time between two looks, at least 250ms")
+	flags.DurationVar(&j.lasts, "for", 0, "with --watch: end after this time (default: until a signal)")
+	flags.BoolVar(&j.exitCode, "exit-code", false, "exit with 3 if a verdict was critical or a warning")
+	return cmd
+}
+
+func (j *judge) run(cmd *cobra.Command, _ []string) error {
+	changed := cmd.Flags().Changed
+	switch {
+	case !slices.Contains(severities, j.severity):
+		return program.UsageError("--severity is %q: use %s", j.severity, strings.Join(severities, ", "))
+	case j.longerThan < 0:
+		return program.UsageError("--longer-than is %v: use a positive duration", j.longerThan)
+	case !j.watch && (changed("interval") || changed("for")):
+		return program.UsageError("--interval and --for need --watch")
+	case j.interval < minInterval:
+		return program.UsageError("--interval is %v: use 250ms or more", j.interval)
+	case changed("for") && j.lasts <= 0:
+		return program.UsageError("--for is %v: use a positive duration", j.lasts)
+	case j.watch:
+		return j.follow(cmd.Context())
+	}
+	v, err := lookup.Observed(cmd.Context(), j.app, j.longerThan)
+	if err != nil {
+		return err
+	}
+	v.TellHidden(j.app)
+	shown := j.shown(v)
+	if len(shown) == 0 && j.app.Format() == "text" && !v.Server.Standby {
+		j.app.Logger().Info("nothing is wrong")
+	}
+	document := struct {
+		Verdicts []monitor.Verdict `json:"verdicts"`
+		Server   monitor.Server    `json:"server"`
+	}{shown, v.Server}
+	return errors.Join(j.app.Print(program.Output{Document: document, Lines: program.Lines(shown), Text: program.Text(func(w *bytes.Buffer) {
+		for _, verdict := range shown {
+			writeVerdict(j.app, w, verdict)
+		}
+	})}), cmp.Or(v.Primary(), j.code(troubled(shown))))
+}
+
+// shown returns the verdicts of the requested severities; never nil.
+func (j *judge) shown(v lookup.View) []monitor.Verdict {
+	worst := slices.Index(severities, j.severity)
+	shown := []monitor.Verdict{}
+	for _, verdict := range v.Verdicts {
+		if slices.Index(severities, verdict.Severity) <= worst {
+			shown = append(shown, verdict)
+		}
+	}
+	return shown
+}
+
+// troubled reports whether one of the verdicts is more than a note.
+func troubled(verdicts []monitor.Verdict) bool {
+	return slices.ContainsFunc(verdicts, func(v monitor.Verdict) bool { return v.Severity != "note" })
+}
+
+// code returns the error that --exit-code asks for.
+func (j *judge) code(raised bool) error {
+	if !j.exitCode || !raised {
+		return nil
+	}
+	return &program.ExitError{Code: program.ExitFree}
+}
+
+// A verdictChange is one line of verdicts --watch.
+type verdictChange struct {
+	At      time.Time       `json:"at"`     // when it was seen, by the server's clock
+	Change  string          `json:"change"` // "raised" or "ended"
+	Verdict monitor.Verdict `json:"verdict"`
+}
+
+// follow writes a line for each change. The first failure of the database is an error, and so is one at the end: the
+// verdicts of that moment are not known.
+func (j *judge) follow(ctx context.Context) error {
+	looker, err := lookup.Open(j.app, j.app.Logger(), j.longerThan)
+	if err != nil {
+		return err
+	}
+	defer looker.Close()
+	whole := ctx
+	if j.lasts > 0 {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(ctx, j.lasts)
+		defer end()
+	}
+	var before []monitor.Verdict
+	var failed error
+	raised := false
+	for first := true; ctx.Err() == nil; first = false {
+		v, err := looker.Judge(ctx)
+		if err == nil {
+			err = v.Primary()
+		}
+		switch {
+		case ctx.Err() != nil:
+		case err != nil && first:
+			return err
+		case err != nil:
+			failed = err
+			j.app.Logger().Debug("nothing was seen", slog.Any("error", err)) // the monitor logs when a failure begins and ends
+		default:
+			failed = nil
+			now := j.shown(v)
+			raised = raised || troubled(now)
+			for _, c := range verdictChanges(v.Server.Now, before, now) {
+				if err := j.write(c); err != nil {
+					return err
+				}
+			}
+			before = now
+		}
+		if pause.For(ctx, j.interval) != nil {
+			break
+		}
+	}
+	if whole.Err() != nil {
+		failed = nil // the user ended it
+	}
+	return cmp.Or(j.code(raised), failed)
+}
+
+func (j *judge) write(c verdictChange) error {
+	if j.app.Format() != "text" {
+		return j.app.PrintLine(c)
+	}
+	return program.Text(func(w *bytes.Buffer) {
+		at := c.At.Format(time.RFC3339)
+		if c.Change == "raised" {
+			fmt.Fprintf(w, "\n%s raised", at)
+			writeVerdict(j.app, w, c.Verdict)
+			return
+		}
+		fmt.Fprintf(w, "\n%s ended\n%s\n", at, program.Printable(title(c.Verdict)))
+	})(j.app.Stdout)
+}
+
+// verdictChanges returns the differences in now; ends come first.
+func verdictChanges(at time.Time, before, now []monitor.Verdict) []verdictChange {
+	among := func(all []monitor.Verdict, v monitor.Verdict) bool {
+		return slices.ContainsFunc(all, func(o monitor.Verdict) bool {
+			return o.Name == v.Name && o.Key == v.Key && o.Subject == v.Subject
+		})
+	}
+	var all []verdictChange
+	for _, v := range before {
+		if !among(now, v) {
+			all = append(all, verdictChange{at, "ended", v})
+		}
+	}
+	for _, v := range now {
+		if !among(before, v) {
+			all = append(all, verdictChange{at, "raised", v})
+		}
+	}
+	return all
+}
+
+// title names a verdict in a line.
+func title(v monitor.Verdict) string {
+	if v.Key == "" {
+		return v.Severity + " " + v.Name
+	}
+	return v.Severity + " " + v.Name + " " + v.Key
+}
+
+func writeVerdict(app *program.App, w *bytes.Buffer, v monitor.Verdict) {
+	colour := map[string]string{"critical": program.Red, "warning": program.Yellow}[v.Severity]
+	fmt.Fprintf(w, "\n%s: %s\n", app.Paint(colour, program.Printable(title(v))), program.Printable(v.Text))
+	for _, evidence := range v.Evidence {
+		fmt.Fprintf(w, "  %s\n", program.Printable(evidence))
+	}
+	fmt.Fprintf(w, "  → %s (%s)\n", program.Printable(v.Advice), v.Doc)
+}
