@@ -62,7 +62,8 @@ type Config struct {
 	// LeaseDuration/3.
 	RenewInterval time.Duration
 
-	// RenewTimeout bounds one call of the backend. 0 = LeaseDuration/3.
+	// RenewTimeout bounds one call of the backend. 0 = LeaseDuration/3. To open a session, each attempt after one that
+	// took too long has twice the time, up to LeaseDuration.
 	RenewTimeout time.Duration
 
 	// LossDrain is the time that work has to stop if renewals fail: the contexts of a session's shards end

@@ -79,3 +79,49 @@ func TestANodeClaimsFewerShardsAtOnceWhereClaimsAreSlow(t *testing.T) {
 		require.NoError(t, <-done)
 	})
 }
+
+// A busy backend opens a session only for those who wait for it.
+type busy struct {
+	*shardstest.Backend
+	takes    time.Duration
+	attempts atomic.Int64
+}
+
+func (b *busy) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
+	b.attempts.Add(1)
+	s, err := b.Backend.Open(ctx, self, ttl) // the server's lease begins with the call
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(b.takes):
+		return s, nil
+	case <-ctx.Done():
+		_ = s.Close()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// With a fixed bound of RenewTimeout, the node would never own a shard.
+func TestANodeWaitsLongerForASessionWhereTheServerIsBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &busy{Backend: shardstest.NewStore().Backend(), takes: 14 * time.Second} // of 15 s: only a renewal makes the session last
+		node, err := shards.New(shards.Config{Name: "tenants", Backend: b, Count: 20})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- node.Run(ctx, func(ctx context.Context, _ shards.Shard) error {
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		pass(5 * time.Minute)
+		assert.Len(t, node.Owned(), 20)
+		assert.Zero(t, node.Stats().Lost)
+		assert.LessOrEqual(t, b.attempts.Load(), int64(6), "two sessions, three attempts each")
+		stop()
+		require.NoError(t, <-done)
+	})
+}

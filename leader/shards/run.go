@@ -77,6 +77,7 @@ type run struct {
 	leaving  bool
 	opening  map[int]bool
 	opens    time.Time       // earliest time to open a session
+	slow     int             // consecutive attempts to open one that took too long
 	looks    time.Time       // the next look
 	notSoon  time.Time       // no look before then, even if requested
 	looked   time.Time       // when the last look began
@@ -324,18 +325,49 @@ func (r *run) open() {
 			continue
 		}
 		r.opening[i], r.refusal = true, nil
-		self, from := r.self(), boottime.Present()
-		r.call(r.ctx, r.config.RenewTimeout, func(ctx context.Context) func() {
-			s, err := r.config.Backend.Open(ctx, self, r.config.LeaseDuration)
+		self := r.self()
+		r.call(r.ctx, r.openTimeout(), func(ctx context.Context) func() {
+			s, from, err := r.config.open(ctx, self)
 			return func() { r.opened(i, s, err, self, from) }
 		})
 	}
+}
+
+// openTimeout bounds an attempt to open a session. After one that took too long the next one has twice the time, up to
+// LeaseDuration. With a fixed bound, nodes that all open sessions on a busy server would never get one.
+func (r *run) openTimeout() time.Duration {
+	timeout := r.config.RenewTimeout
+	for range r.slow {
+		timeout = min(2*timeout, max(timeout, r.config.LeaseDuration))
+	}
+	return timeout
+}
+
+// open opens a session, which lasts from the returned moment. If that took so long that little of the lease is left,
+// it renews the session at once.
+func (c Config) open(ctx context.Context, self driver.Member) (driver.Session, boottime.Moment, error) {
+	from := boottime.Present()
+	s, err := c.Backend.Open(ctx, self, c.LeaseDuration)
+	if err != nil || from.Since() <= c.RenewTimeout {
+		return s, from, err
+	}
+	from = boottime.Present()
+	if _, err := s.Renew(ctx, c.LeaseDuration); err != nil {
+		_ = s.Close() // the session owns nothing
+		return nil, from, err
+	}
+	return s, from, nil
 }
 
 // opened handles the result of opening a session.
 func (r *run) opened(i int, s driver.Session, err error, self driver.Member, from boottime.Moment) {
 	delete(r.opening, i)
 	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			r.slow = min(r.slow+1, 8)
+		} else {
+			r.slow = 0
+		}
 		r.opens = time.Now().Add(pause.Jitter(r.config.LookInterval, 0.2))
 		if r.ctx.Err() != nil {
 			return
@@ -346,6 +378,7 @@ func (r *run) opened(i int, s driver.Session, err error, self driver.Member, fro
 		}
 		return
 	}
+	r.slow = 0
 	r.outcome("opening a session", nil)
 	o := r.newSession(s, self, from)
 	r.mu.Lock()
