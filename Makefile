@@ -139,6 +139,10 @@ freeze: ## add new tables, messages, metrics, exit codes and problem types to th
 	PGLATCH_FREEZE=1 $(WITHPG) $(GO) test -count=1 -run Frozen $(FROZEN)
 	PGLATCH_FREEZE=1 $(GO) test -C observe/prometheus -count=1 -run Frozen .
 
+.PHONY: reference
+reference: ## make the generated tables of docs/reference anew, from doc comments, commands, the HTTP API and metrics
+	PGLATCH_REFERENCE=1 $(GO) test -count=1 ./cmd/internal/test/reference
+
 .PHONY: integration-deps
 integration-deps:
 	@if ! PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -6,20 +6,12 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/introspect"
-	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/leader/shards"
-	"github.com/pglatch/pglatch/lease/leasehttp"
-	"github.com/pglatch/pglatch/once"
 )
 
 // section returns the text of a page under the heading of level two that ends with a text.
@@ -34,23 +26,6 @@ func section(t *testing.T, path, ends string) string {
 	}
 	require.Fail(t, "there is no such section", "%s: %s", path, ends)
 	return ""
-}
-
-func TestTheConfigurationPageHasEveryField(t *testing.T) {
-	t.Parallel()
-	for name, config := range map[string]reflect.Type{
-		"advisory.Config":        reflect.TypeFor[advisory.Config](),
-		"introspect.Config":      reflect.TypeFor[introspect.Config](),
-		"leader.Config":          reflect.TypeFor[leader.Config](),
-		"shards.Config":          reflect.TypeFor[shards.Config](),
-		"once.Config":            reflect.TypeFor[once.Config](),
-		"leasehttp.ClientConfig": reflect.TypeFor[leasehttp.ClientConfig](),
-	} {
-		body := section(t, "reference/configuration.md", ": "+name)
-		for field := range config.Fields() {
-			assert.Regexp(t, "\n\\| [^|]*`"+field.Name+"`[^|]* \\|", body, name)
-		}
-	}
 }
 
 var sentinel = regexp.MustCompile(`^Err[A-Z]`)

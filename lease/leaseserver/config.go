@@ -62,7 +62,7 @@ type Config struct {
 	// MaxBody is the maximum size of a body in bytes. 0 = 256 KiB, which has room for a batch of 1,000 operations.
 	MaxBody int64
 
-	// MaxWait is the maximum of ?wait=; the server cuts longer ones to it. 0 = one minute.
+	// MaxWait is the maximum of ?wait=; the server cuts longer ones to it. 0 = 1 min.
 	MaxWait time.Duration
 
 	// MaxWaiters is how many requests can wait for locks at a time, and also how many can watch
@@ -72,9 +72,10 @@ type Config struct {
 	// MaxConns is how many connections are open at a time; more wait to be accepted. 0 = 16,384.
 	MaxConns int
 
-	// Rate is how many requests per second a client address can make in the long run, and Burst how
-	// many at once (0 = twice the Rate). 0 = no limit.
-	Rate  float64
+	// Rate is how many requests per second a client address can make in the long run. 0 = no limit.
+	Rate float64
+
+	// Burst is how many requests a client address can make at once. 0 = twice the Rate.
 	Burst int
 
 	// TTLPolicies bound the TTLs of leases by the names of their locks, and set the TTL of requests
@@ -83,21 +84,27 @@ type Config struct {
 	TTLPolicies []TTLPolicy
 
 	// PollInterval is how often the first waiter for a lock checks whether the lock became free by
-	// other means than this server. It varies by a half. 0 = one second; negative = never, for a store
+	// other means than this server. It varies by a half. 0 = 1 s; negative = never, for a store
 	// that has no other writers.
 	PollInterval time.Duration
 
-	// SweepInterval is how often the monitor sweeps the store, and Retention how long the store
-	// keeps names; see lease.SweepRequest. 0 = 5 s and one hour.
+	// SweepInterval is how often the monitor sweeps the store; see lease.SweepRequest. 0 = 5 s.
 	SweepInterval time.Duration
-	Retention     time.Duration
 
-	// StoreTimeout bounds one operation of the store, ReadTimeout the arrival of a request,
-	// IdleTimeout the life of an unused connection, and ShutdownTimeout the end of Serve. 0 = 5 s,
-	// 10 s, two minutes, 15 s.
-	StoreTimeout    time.Duration
-	ReadTimeout     time.Duration
-	IdleTimeout     time.Duration
+	// Retention is how long the store keeps the names of leases that have ended; see
+	// lease.SweepRequest. 0 = one hour.
+	Retention time.Duration
+
+	// StoreTimeout bounds one operation of the store. 0 = 5 s.
+	StoreTimeout time.Duration
+
+	// ReadTimeout bounds the arrival of a request. 0 = 10 s.
+	ReadTimeout time.Duration
+
+	// IdleTimeout bounds the life of an unused connection. 0 = 2 minutes.
+	IdleTimeout time.Duration
+
+	// ShutdownTimeout bounds the end of Serve. 0 = 15 s.
 	ShutdownTimeout time.Duration
 
 	// Registry receives the metrics, and /metrics shows it. nil = a registry of the server's own,

@@ -1,0 +1,13 @@
+package leader
+
+import (
+	"testing"
+
+	"github.com/pglatch/pglatch/internal/test/configdoc"
+)
+
+func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
+	t.Parallel()
+	config, _ := Config{}.withDefaults() //nolint:errcheck // Name and Backend are missing
+	configdoc.Check(t, config)
+}

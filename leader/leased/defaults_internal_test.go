@@ -1,0 +1,13 @@
+package leased
+
+import (
+	"testing"
+
+	"github.com/pglatch/pglatch/internal/test/configdoc"
+)
+
+func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
+	t.Parallel()
+	config, _ := Config{}.validated(nil) //nolint:errcheck // Name and the store are missing
+	configdoc.Check(t, config)
+}

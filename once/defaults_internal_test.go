@@ -1,0 +1,13 @@
+package once
+
+import (
+	"testing"
+
+	"github.com/pglatch/pglatch/internal/test/configdoc"
+)
+
+func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
+	t.Parallel()
+	config, _ := Config{}.validated() //nolint:errcheck // the Store is missing
+	configdoc.Check(t, config)
+}
