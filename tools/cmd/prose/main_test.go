@@ -64,3 +64,16 @@ func TestAFileThatCannotBeReadIsAnError(t *testing.T) {
 	_, err := run([]string{dir})
 	require.ErrorContains(t, err, "a.go")
 }
+
+func TestADrawIsOfWholeSentencesAndCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	all := []finding{}
+	for _, sentence := range (paragraph{text: "The first one is `a.b` here. The second, with\n[a link](x.md), ends! Too short.\n"}).sentences() {
+		all = append(all, finding{sentence: sentence})
+	}
+	require.Len(t, all, 2)
+	assert.Equal(t, "The second, with [a link](x.md), ends!", all[1].sentence)
+	again := append([]finding{}, all...)
+	assert.Equal(t, drawn(all, 5, 7), drawn(again, 5, 7))
+	assert.Len(t, drawn(all, 1, 7), 1)
+}

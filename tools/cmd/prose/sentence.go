@@ -24,6 +24,9 @@ type finding struct {
 }
 
 func (f finding) String() string {
+	if f.why == "" {
+		return fmt.Sprintf("%s:%d: %s", f.path, f.line, f.sentence)
+	}
 	return fmt.Sprintf("%s:%d: %s: %s", f.path, f.line, f.why, f.sentence)
 }
 
@@ -46,6 +49,7 @@ var (
 	code    = regexp.MustCompile("`[^`]*`")
 	link    = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	comment = regexp.MustCompile(`(?s)<!--.*?-->`)
+	whole   = regexp.MustCompile(`.+?[.!?:]["')*_]*\s`)
 	end     = regexp.MustCompile(`[.!?:;]["')*_]*(\s+|$)`)
 )
 
@@ -62,6 +66,17 @@ func sentences(text string) (all []string) {
 		}
 		all = append(all, strings.TrimSpace(text[:at[1]]))
 		text = text[at[1]:]
+	}
+	return all
+}
+
+// sentences returns the whole sentences of a paragraph, with their code.
+func (p paragraph) sentences() (all []string) {
+	text := strings.Join(strings.Fields(comment.ReplaceAllString(p.text, "")), " ")
+	for _, sentence := range whole.FindAllString(text+" ", -1) {
+		if sentence = strings.TrimSpace(sentence); len(strings.Fields(sentence)) > 2 {
+			all = append(all, sentence)
+		}
 	}
 	return all
 }
