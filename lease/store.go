@@ -97,8 +97,8 @@ type AcquireRequest struct {
 	// them. 0 = none; at most MaxTTL.
 	MinHold time.Duration
 
-	// MaxLifetime bounds all renewals: the lease ends this long after its acquisition, whoever
-	// still renews it. 0 = no bound; else MinTTL to LongestLifetime.
+	// MaxLifetime bounds all renewals: the lease ends this long after its acquisition,
+	// even if it is renewed. 0 = no bound; else MinTTL to LongestLifetime.
 	MaxLifetime time.Duration
 }
 

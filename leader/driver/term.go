@@ -12,8 +12,8 @@ import (
 //
 // The store that counts N may have forgotten some terms, after a promotion of a standby or a restore of a
 // backup. Then Era rises, or N continues far above. So terms rise even then, as far as the backend can detect
-// it; its documentation lists the exceptions. The zero Term is none: the backend does not count, or nobody
-// leads.
+// it; its documentation lists the exceptions. The zero Term means that there is none: the backend does not count
+// terms, or nobody leads.
 type Term struct {
 	Era uint16 // at most MaxEra
 	N   uint64 // at most MaxN

@@ -87,15 +87,15 @@
 // # What it does not guarantee
 //
 //   - Anything between machines. Over NFS and SMB flock may be emulated, local to each client, or lost with
-//     the connection (flock(2)), and names are cached. The leases of other machines are waited for, but two
-//     of them may write at a time.
+//     the connection (flock(2)), and names are cached. A node waits for the lease of another machine to end,
+//     but two machines may write at a time.
 //   - Anything between virtual machines that were cloned from one running machine: they share a boot id, and
 //     no clock.
 //   - Terms without gaps: an attempt that lost the lock, or was killed, between the two files leaves a term
 //     in which nobody leads.
-//   - An answer from a file system that hangs: ctx does not end a system call.
-//   - Anything if leader.json.lock is removed while processes run. They notice that in most cases and then
-//     write nothing.
+//   - An answer while the file system hangs: ctx does not end a system call.
+//   - Anything if leader.json.lock is removed while processes run. In most cases the processes detect
+//     that, and then write nothing.
 //   - Anything if leader.json and leader.json.term are both removed: then the election begins anew, at term
 //     1.1.
 //   - Anything if the file has two names, by hard links or by mounting the file alone. A symbolic link is

@@ -9,8 +9,8 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// A CorruptError reports that a file of the election is not one that a Backend writes: it is cut off or
-// empty, of wrong types, too long, or of a newer version. Nothing was changed. Nobody can acquire or renew
+// A CorruptError reports that a file of the election was not written by a Backend of this version: it is
+// truncated or empty, has wrong types, is too long, or is from a newer version. Nothing was changed. Nobody can acquire or renew
 // leadership until the file is repaired.
 type CorruptError struct {
 	Path   string

@@ -92,9 +92,9 @@
 //   - A Lease is not a fence: it does not stop a leader's effects on the outside world after its context has
 //     ended. Compare terms there.
 //   - Anybody who may write the Lease can end the leadership. The leader detects it at its next renewal. If
-//     somebody deletes the Lease, another node leads at once, until then beside the first. Terms continue if
-//     the Backend that creates the Lease again saw them. Otherwise they begin again, as they must after
-//     2147483647.
+//     somebody deletes the Lease, another node leads at once. Until the renewal, both nodes lead. Terms
+//     continue if the Backend that creates the Lease again has seen them. Otherwise they begin again, as
+//     they also do after 2147483647.
 //   - A control plane that was restored from a backup may repeat terms.
 //
 // # When something fails

@@ -52,7 +52,7 @@ func (e *Election) Kill() {
 	}
 }
 
-// Steal makes an outsider lead for ttl, in a new term, whoever led before.
+// Steal makes an outsider lead for ttl, in a new term, even if another node leads.
 func (e *Election) Steal(identity string, ttl time.Duration) driver.Term {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -57,11 +57,11 @@
 // # What it does not guarantee
 //
 //   - Immediate notice of a loss: if somebody else ended or took the lease, the next renewal detects it.
-//   - Terms without gaps. An attempt or a wait that is given up after it got the lease spends a token.
+//   - Terms without gaps. An attempt or a wait that is canceled after it got the lease uses up a token.
 //   - Knowledge of how a predecessor ended: leased leaders wait for their SettleDelay at each start.
-//   - That no request leaves a lease held. A request may have no answer for half of Release's time, and reach
-//     the store after the request that asks for its outcome. Then the lock is kept until the LeaseDuration is
-//     over.
+//   - That every lease is released. Release waits half of its time for the answer to an outstanding request,
+//     and then asks the store for the outcome. If the outstanding request reaches the store after that, it
+//     acquires a lease that nobody uses. That lease lasts until the LeaseDuration is over.
 //
 // # Waiting
 //

@@ -16,7 +16,7 @@ type Service interface {
 	// goroutines of the service may keep it, and guarded operations need it. On an error nothing may be left
 	// running, because Stop is not called then.
 	Start(ctx context.Context) error
-	// Stop stops the service and returns when nothing of it is running. The ctx of Start has already ended.
+	// Stop stops the service and returns when the service has ended completely. The ctx of Start has already ended.
 	// The ctx of Stop has not ended, and bounds it.
 	Stop(ctx context.Context) error
 }

@@ -43,7 +43,7 @@
 //
 // # What it guarantees
 //
-//   - Two nodes never own one shard, whatever they believe of each other, with the exceptions below.
+//   - Two nodes never own one shard, even if their views of each other differ, with the exceptions below.
 //   - In an orderly hand-over, a shard's context ends first, then its work returns, then the shard is
 //     released.
 //   - When the backend stops answering, the contexts end before the leases can, LossDrain earlier. Err and
@@ -54,12 +54,12 @@
 //     precedence.
 //   - A shard whose work fails on every node has an owner, except during hand-overs and at most one
 //     LeaseDuration.
-//   - A join moves the joining node's part, and a leave moves the leaving node's shards. To even out, no shard
+//   - A join moves the joining node's part, and a leave moves the leaving node's shards. For balance, no shard
 //     moves twice within MinStay, and a node gives up no more than MovesPerSecond.
 //   - Two fleets with different lists do not fight. A shard that either fleet owns stays. A shard that only
 //     one fleet knows stays in that fleet.
 //   - Every Acquired is followed by exactly one Released or Lost of the shard.
-//   - When Run has returned nothing is owned, and no goroutine of it is left.
+//   - When Run has returned, the node owns nothing, and no goroutine of Run is left.
 //
 // # What it does not guarantee
 //

@@ -199,11 +199,11 @@ func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	return answer.Record(), nil
 }
 
-// GetAfter returns the record of one lock, like Get, as soon as its Version differs from version,
-// and in any case after wait. The server can cut the wait short: check the Version, and pass it to
-// the next call. version 0 = the lock is unknown. A lower Version than the one passed means that
-// the store began anew. An expiry counts as a change once a sweep of the server has found it.
-// GetAfter returns *lease.NotFoundError if the lock is unknown at the end.
+// GetAfter returns the record of one lock, like Get, as soon as its Version differs from
+// version, and after wait at the latest. The server can cut the wait short: check the Version,
+// and pass it to the next call. version 0 = the lock is unknown. A lower Version than the one
+// passed means that the store began anew. An expiry counts as a change once a sweep of the
+// server has found it. GetAfter returns *lease.NotFoundError if the lock is unknown at the end.
 func (c *Client) GetAfter(ctx context.Context, name string, version uint64, wait time.Duration) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err

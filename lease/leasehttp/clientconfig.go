@@ -58,8 +58,8 @@ type ClientConfig struct {
 	Margin time.Duration
 
 	// Timeout bounds each sending of a request, in addition to the time that it waits for a lock. 0
-	// = 10 s. With several servers, a sending that does not wait leaves time for the others before
-	// its context, or the lease to renew, ends.
+	// = 10 s. With several servers, a sending that does not wait gets only a part of the remaining
+	// time. So the others can be tried before its context or the lease ends.
 	Timeout time.Duration
 
 	// Resends is how often a request is sent again if its answer was lost. That is safe: the

@@ -61,15 +61,15 @@
 //
 // What the goroutines of one client ask at the same time shares requests. While a batch or four
 // plain requests are under way, acquires gather, and go out together in the next batch. So do
-// renewals and releases. Acquires and the others do not delay each other. The renewals
-// of one RenewAll, and those that heartbeats share, are a batch from the first on. A call that no
-// other joins is the plain request.
+// renewals and releases. Acquires and the others do not delay each other. The renewals of one
+// RenewAll, and those that heartbeats share, are a batch from the first on. A call that no
+// other call joins is sent as a plain request.
 //
 //   - Each call has its own result, as if it had been sent alone. If a caller's context ends, the
 //     others get their results.
 //   - If the answer to a batch is lost, each of its calls is sent again with its idempotency key. It
-//     can share its second request too. After that it is sent alone, because one call may be what
-//     costs all others their answers.
+//     can share its second request too. After that it is sent alone, because one of the calls may
+//     have caused the loss.
 //   - A batch is answered when all its operations are done. Calls that gather wait for at most 25 ms,
 //     and then go out. A heartbeat whose renewal has no answer in half of its time sends it again
 //     alone.

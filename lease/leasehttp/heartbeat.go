@@ -37,8 +37,8 @@ func (e *LostError) Unwrap() error { return e.Cause }
 // HeartbeatOptions configure how StartHeartbeat renews. The zero value is good.
 type HeartbeatOptions struct {
 	// Interval is the time between renewals, jittered: up to a tenth less. If another lease of the
-	// client is renewed, a renewal can be up to a quarter of it earlier. A renewal is never later
-	// than the lease can bear. 0 = a third of the TTL.
+	// client is renewed, a renewal can be up to a quarter of it earlier. Renewals come early
+	// enough for the lease, even if Interval is longer. 0 = a third of the TTL.
 	Interval time.Duration
 	TTL      time.Duration // of each renewal. 0 = as acquired
 }

@@ -55,9 +55,9 @@ type AcquireOptions struct {
 // AcquireWithRetry acquires a lease, and waits for it within the bounds of options. It waits in the
 // server's queue, or retries when the server recommends it, jittered. It also retries if the server
 // cannot be reached. On failure it returns the last error, such as a *lease.HeldError, or the cause
-// of ctx's end. The outcome is also unknown in one more case: that of an earlier request is
-// unknown, and the server did not look at the last one, for example because a policy refuses it by
-// now.
+// of ctx's end. The outcome is also unknown in one more case: an earlier sending had no answer, and
+// the server refused the last one without looking at the lease, for example because a policy has
+// become narrower.
 func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, options AcquireOptions) (*Lease, error) {
 	r := lease.AcquireRequest{
 		Name: name, Holder: owner, TTL: cmp.Or(options.TTL, c.config.TTL), Metadata: options.Metadata, IdempotencyKey: cmp.Or(options.IdempotencyKey, rand.Text()),

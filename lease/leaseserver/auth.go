@@ -55,8 +55,8 @@ type Token struct {
 	// Certificate is cn:NAME or san:NAME; the NAME * matches any. cn is the common name of a
 	// certificate's subject. san is one of its DNS names, IP addresses, URIs and email addresses.
 	// If several tokens match, the first one counts. A request with a bearer token has only that
-	// token's rights, and none of its certificate. Only certificates that were verified in the
-	// handshake count, as Config.TLS says by ClientAuth.
+	// token's rights, and none of its certificate. Only certificates that the handshake verified
+	// count; Config.TLS.ClientAuth decides that.
 	Certificate string
 
 	Right  Right  // zero = Admin

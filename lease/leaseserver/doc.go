@@ -76,13 +76,13 @@
 //
 // # Releases by force
 //
-// With force-release, an admin ends the lease of another holder. It is Store.Get and then the
-// release of the claim it found. If the lease was renewed since, it is ended; if a successor has
-// the lock, the successor's lease is not. A request that names a lease_id or a fencing_token ends
-// only that lease, and can be sent again; leasehttp always names one. If it is sent again while the
-// lock is kept for the lock_delay_ms, the answer depends on what it names. With a fencing_token,
-// the answer is the same as before, with the time of the end as acquired_at and expires_at. With a
-// lease_id it is lease-stale.
+// With force-release, an admin ends the lease of another holder. The server reads the record with
+// Store.Get, and then releases the claim that it found. A lease that was renewed in between is
+// ended too. A successor's lease is not ended. A request that names a lease_id or a fencing_token
+// ends only that lease, and can be sent again; leasehttp always names one. If it is sent again
+// while the lock is kept for the lock_delay_ms, the answer depends on what it names. With a
+// fencing_token, the answer is the same as before, with the time of the end as acquired_at and
+// expires_at. With a lease_id it is lease-stale.
 //
 // A forced release does not prove that the holder has stopped: the holder detects it at its next
 // renewal. If the holder asked for a lock_delay_ms, that delay counts from the forced release, as
@@ -97,8 +97,8 @@
 // Every refusal by a route is a Problem, an application/problem+json body of RFC 9457. The
 // Problem's type decides: the client converts it to the error of package lease that the server's
 // store returned. There is one exception: if net/http cannot read a request, it answers with 400,
-// 431, 501 or 505 in plain text, and closes the connection. No handler runs then, and a rewrite of
-// these bytes would depend on their wording, and fail under TLS. The types:
+// 431, 501 or 505 in plain text, and closes the connection. No handler runs then. The server does
+// not rewrite these answers: that would depend on their wording, and fail under TLS. The types:
 //
 //	409 lock-held                lease.ErrHeld      with holder and recommended_retry_ms, and Retry-After
 //	409 lease-stale              lease.ErrStale     which of the claim's fields is not current
@@ -124,17 +124,18 @@
 //
 //   - at once, after a release through this server
 //   - when the holder's lease must have expired
-//   - every PollInterval, to detect changes by other servers on the same store; it checks first
-//     whether asking can help
+//   - every PollInterval, to detect changes by other servers on the same store; it first
+//     checks whether an acquire can succeed
 //
-// So a grant costs one acquire, however many wait. On a store that is a lease.HandOverer it costs
-// not even that: the release itself gives the lock to the first. A request leaves the queue when
-// its client hangs up or its time is over.
+// So a grant costs one acquire, however many requests wait. On a store that is a
+// lease.HandOverer it costs not even that: the release itself gives the lock to the first. A
+// request leaves the queue when its client hangs up or its time is over.
 //
-// When its time is over, a request gets lock-held only if the store has said so since the request
-// came, and received no later operation on the lock. Else the server asks the store once for it,
-// like for a request that does not wait, for at most StoreTimeout. So a store that is silent or
-// refuses leads to 503, never to lock-held.
+// When its time is over, a request gets lock-held only on two conditions: the store has
+// found the lock held since the request arrived, and has received no later operation on
+// the lock. Otherwise the server sends one acquire to the store, as for a request that
+// does not wait, for at most StoreTimeout. So a store that is silent or refuses
+// operations leads to 503, never to lock-held.
 //
 // Several sendings of one request have one owner and one idempotency key. They wait at the place of
 // the earliest, as long as one of them waits, and all get the lease that one of them gets. If another
@@ -144,69 +145,75 @@
 //
 // # Several servers
 //
-// With Config.Peers, one of the servers of a store is active, as their Election says: that of
-// leader/activeserver, or one of your own. The active server has all queues, and the others forward
-// to it what they are asked, over one HTTP/2 connection:
+// With Config.Peers, one server of a store is active. An Election decides which: that of
+// leader/activeserver, or one of your own. The active server has all queues, and the
+// others forward their requests to it over one HTTP/2 connection:
 //
 //	client ── request ──▶ server ── the same, by the active server's URL ──▶ active server ── store
 //	client ── request ──▶ server ── the active one cannot be reached ───────────────────────▶ store
 //
-// So requests wait in one order, whichever server gets them. Each second, a server asks the active
-// one whether it takes requests from it. If that fails, or a request cannot be forwarded, the server
-// answers by itself: from the store, with a queue of its own. Every such answer is right, because
-// the store decides about leases. Only the order is lost: waiters of different servers compete.
+// So requests wait in one order, whichever server gets them. Each second, a server asks the
+// active one whether it accepts forwarded requests. If that fails, or a request cannot be
+// forwarded, the server answers by itself: from the store, with a queue of its own. Every such
+// answer is right, because the store decides about leases. Only the order is lost: waiters of
+// different servers compete.
 //
-//   - A request that waits moves to the next active server as soon as there is one. Those that move
-//     queue in the order in which they arrive there.
+//   - A request that waits moves to the next active server as soon as there is one.
+//     Requests that move are queued in the order of their arrival there.
 //   - A request is forwarded once at most. A server that is not active refuses it with 421
 //     (server-not-active), and the server that forwarded it answers by itself.
 //   - If the active server dies before its answer, the outcome is unknown, and the answer is
 //     store-unavailable. Only a read is repeated by the server. Clients resend with their
 //     idempotency key, as when the server that they asked dies.
-//   - A lease that the active server granted and could not deliver stays for whoever resends its
-//     key. Without a key it is given back, if the server learns in time that nobody waits.
+//   - If the active server granted a lease and could not deliver it, a resend with its
+//     idempotency key gets it. Without a key, the server releases the lease if it learns
+//     in time that nobody waits.
 //   - A release that took effect succeeds when it is resent with its idempotency key, even if another
 //     holder has the lock by then: a store that is a lease.KeyedReleaser keeps the last such release
 //     of each lock.
-//   - A server that was stopped and continues finds that it is not active. What it still answers is
-//     right, by the rules of the store.
-//   - A server that answers by itself tells the others which locks it changed, if the store is a
-//     lease.Messenger; their waiters and watchers then ask. Without that, and after changes by other
-//     programs, they find it by polling. Do not use PollInterval < 0 with several servers.
+//   - A server that was stopped detects, when it continues, that it is not active. Its
+//     answers until then are right, because the store decides.
+//   - A server that answers by itself notifies the others of the locks that it changed,
+//     if the store is a lease.Messenger. Their waiters and watchers then query the store.
+//     Without such messages, and after changes by other programs, they detect a change by
+//     polling. Do not use PollInterval < 0 with several servers.
 //
 // Each server checks the client's token. The active one checks it again, and calls Authorize with
 // the forwarded request. Rate is checked by the server that the client asked, and again by the
 // active one unless the servers have a Peers.Token or Peers.Certificate. A batch is forwarded as a
 // whole, so the active one counts its operations for the client's address. A client's certificate
 // counts at the active server only if the server that forwards has a certificate with the name in
-// Peers.Certificate. With Peers.Token or Peers.Certificate, a server takes no forwarded requests
-// from others.
+// Peers.Certificate. With Peers.Token or Peers.Certificate, a server accepts forwarded requests
+// only from servers that have them.
 //
 // Without Config.Peers, each server has queues of its own, and there is no order between the waiters
 // of different servers. The first waiter of each queue checks the store every PollInterval. A release
 // hands the lock to a waiter of the same server, so two servers would starve each other's waiters.
 // Therefore a server whose waiter finds a lock held elsewhere tells the others that it wants the
-// lock, if the store is a lease.Messenger. At its next release, the server that has the lock lets
-// the others have it, and its own waiters stand back for 200 ms. So busy servers take turns of about
-// a PollInterval, and no waiter starves. A server that cannot hear the others, such as behind a
-// pooler in transaction mode, lets them have the lock every ten PollIntervals, for 1.6 PollIntervals.
-// On a store that is no lease.Messenger, only one server may have waiters for a lock: use Peers.
+// lock, if the store is a lease.Messenger. At its next release, the server that has the lock lets the
+// others have it, and its own waiters stand back for 200 ms. So busy servers take turns of about a
+// PollInterval, and no waiter starves. A server that cannot receive the messages of the others, such
+// as behind a pooler in transaction mode, lets them have the lock every ten PollIntervals, for 1.6
+// PollIntervals. On a store that is no lease.Messenger, only one server may have waiters for a lock:
+// use Peers.
 //
 // # Watching
 //
 // A GET with ?wait= waits for a change. It is answered with the current record as soon as the
-// version differs from ?index=, and in any case after the time. If it is left out, index is 0; so
-// is the version of an unknown lock. A change by this server is answered at once. A change by
+// version differs from ?index=, or when its time is over. Without ?index=, the index is 0, which is
+// also the version of an unknown lock. A change by this server is answered at once. A change by
 // another server is answered when that server notifies this one, or after a PollInterval. An expiry
-// is answered when a sweep found it. However many requests watch a lock, a change costs one read of
-// the store. MaxWaiters requests can watch at a time, in addition to those that wait for locks.
+// is answered when a sweep has found it. However many requests watch a lock, a change costs one
+// read of the store. MaxWaiters requests can watch at a time, in addition to those that wait for
+// locks.
 //
 // # Locks that several hold
 //
 // An acquire with slots, of 1 to 1000, asks for a slot of the lock, which that many clients may
-// hold at once. With mode shared it asks for a slot that any number may hold, and with mode
-// exclusive for the whole lock, while nobody has a slot. The guarantees, and the handling of
-// requests that die, are those of lease/shared, also with several servers on one store.
+// hold at once. With mode shared, any number of clients may hold a slot. With mode exclusive,
+// it asks for the whole lock, which is granted while nobody has a slot. The guarantees, and the
+// handling of requests that die, are those of lease/shared, also with several servers on one
+// store.
 //
 // The answer's lock is the slot's own name, job::slot::0002; the whole lock's is job::slot::0000.
 // Renew and release that name, and list the prefix job::slot:: to see the holders of all slots. The
@@ -216,13 +223,13 @@
 //
 // ?wait= is first come, first served here too, whatever each request asks for: a later request
 // waits behind one that needs more free slots. A waiter is notified of a slot that was released
-// through this server; else it checks each PollInterval. If the
-// lock is taken, a request that does not wait is answered at once; else it waits behind others for
-// at most a second. If a request with an idempotency key is sent again, the new sending gets an
-// earlier one's share, at whichever server, although others wait between them. It checks after
-// PollInterval, then after twice that time, and so on, and when it is refused. If a request with
-// mode exclusive and an idempotency key gave up, it keeps others out for 5 s, because it can come
-// back.
+// through this server; else it checks each PollInterval. If the lock is taken, a request that does
+// not wait is answered at once; else it waits behind others for at most a second. If a request
+// with an idempotency key is sent again, to any server, the new sending gets the share of an
+// earlier one, even if other requests wait between them. It looks for that share after
+// PollInterval, then after twice that time, and so on, and when it is refused. A request with mode
+// exclusive and an idempotency key that gives up keeps others out for 5 s, because it can be
+// resent.
 //
 // # Who may ask
 //

@@ -33,9 +33,9 @@ type Peers struct {
 	// own queues beside those of the others.
 	Election Election
 
-	// Token is a secret that all servers of the store have, of at least 16 bytes. With Token or
-	// Certificate, a server answers only requests that a server forwarded which proves itself. ""
-	// = none.
+	// Token is a secret that all servers of the store have, of at least 16 bytes. With
+	// Token or Certificate, a server accepts forwarded requests only from a server that
+	// proves that it has them. "" = none.
 	Token string
 
 	// Certificate is the name of the servers' client certificates, cn:NAME or san:NAME, as in

@@ -131,7 +131,7 @@ func (s *Server) serve(listener net.Listener) error {
 
 // Shutdown makes /readyz fail, ends Serve, refuses waiting requests as busy, and blocks until all
 // others are answered. If ctx ends before, it cuts their connections and returns an error. Store
-// operations in progress still happen then.
+// operations in progress can still take effect.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.shutdown.Do(func() {
 		s.draining.Store(true)

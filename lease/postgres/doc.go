@@ -105,19 +105,20 @@
 //   - REPEATABLE READ: the transaction's snapshot can be older than the lease's current state. If
 //     the token has changed since or the row is gone, FOR KEY SHARE fails. That is
 //     *lease.StaleError, because tokens only rise. A renewal, a release or a sweep's mark changes
-//     no key. To detect these, the guard also tries FOR SHARE, which it gives back at once, and
+//     no key. To detect these, the guard also tries FOR SHARE, which it releases at once, and
 //     returns *lease.BusyError. It returns the same for a claim that is newer than the snapshot.
 //     The transaction gets the true state when it is tried again, or if the guard is its first
 //     statement.
 //   - SERIALIZABLE: the same. Serialization failures among such transactions are *lease.BusyError.
-//   - Savepoints: a guard inside a released savepoint is as good. A rollback to a savepoint gives
-//     back the locks taken after it. If the savepoint is older than the guard, the guard's locks
-//     are gone: nothing is guarded then, and the next guard of the transaction decides anew. Call
-//     Guard outside of savepoints, or use InTx, which guards again as the last statement.
+//   - Savepoints: a guard inside a released savepoint counts like one outside. A rollback to a
+//     savepoint releases the locks taken after it. If the savepoint is older than the guard, the
+//     guard's locks are gone: nothing is guarded then, and the next guard of the transaction
+//     decides anew. Call Guard outside of savepoints, or use InTx, which guards again as the last
+//     statement.
 //   - PREPARE TRANSACTION keeps the locks until COMMIT PREPARED or ROLLBACK PREPARED. Nothing
 //     bounds how long that delays the next lease, so end it.
 //   - A read-only transaction cannot have the lock, and needs no guard: ErrReadOnly.
-//   - Without a transaction, the lock is given back at the end of the guard's own statement. So
+//   - Without a transaction, the lock is released at the end of the guard's own statement. So
 //     Guard leaves a mark in a setting of its transaction, and reads it in a second statement. If
 //     the mark is gone, Guard returns ErrNoTransaction.
 //
@@ -128,10 +129,10 @@
 //
 // Each operation uses the server's clock. The store keeps the time in two sequences, because every
 // transaction sees their current values; time never continues from an earlier moment than the kept
-// one. Acquires, renewals, releases and sweeps keep the time if that was not done for a second.
-// Get, List, Renew, Release, Sweep and Guard do two things before they report an expiry. They keep
-// the time at which it is true, and they make sure that no transaction has renewed the row in time
-// and has yet to commit. So:
+// one. An acquire, renewal, release or sweep keeps the time if no operation has kept it for a
+// second. Get, List, Renew, Release, Sweep and Guard do two things before they report an expiry.
+// They keep the time at which they found the lease expired. They also make sure that no
+// transaction in progress has renewed the row in time. So:
 //
 //   - A lease that was reported as expired never comes back, whatever the clock does.
 //   - If the clock is set back, time goes on from the kept moment at the clock's pace, and the
@@ -146,15 +147,17 @@
 //   - To bring the store's time back to the clock's, when no lease is needed any more:
 //     SELECT setval('pglatch_lease.clock_shift', 0), setval('pglatch_lease.clock_mark', 0).
 //
-// A refusal by a Guard is kept with the next flush of the server's WAL, within a second by default.
-// Answers of a standby, in a read-only transaction, or to a role without UPDATE are not kept.
+// The time of a refusal by a Guard is kept with the next flush of the server's WAL,
+// within a second by default. The time is not kept for answers of a standby, in a
+// read-only transaction, or to a role without UPDATE.
 //
 // # Why tokens rise
 //
 // A token is era << 40 | n. So is the floor, which has a row of its own. A name's next token is the
 // greater of its last one and the floor, plus one. A sweep that deletes a name's row raises the
 // floor to the row's token in the same transaction. An acquire that finds no row inserts it first,
-// and then reads the floor. From then on no sweep can be in progress that this floor does not show.
+// and then reads the floor. From then on, no sweep can be in progress whose raise of the floor that
+// read has missed.
 //
 // The era rises when the server may have forgotten some tokens:
 //
@@ -184,7 +187,7 @@
 //   - A lost grant: the name can be granted again while its holder still trusts its lease, even to
 //     the request with its idempotency key. The holder's next renewal returns *lease.NotFoundError
 //     or *lease.StaleError.
-//   - A lost renewal: the lease ends when it would have ended before it.
+//   - A lost renewal: the lease ends when it would have ended without that renewal.
 //   - A lost release: the lease is held until it ends or is released again.
 //   - An older kept time: a lease that was reported as expired can come back if the standby's clock
 //     is behind.
@@ -197,11 +200,11 @@
 //
 // # Changes that one lock server tells the others
 //
-// A Store is a lease.Messenger. Of several lock servers of one database, one is active and has all
-// queues. A server that cannot reach it, or takes no part in the election, answers by itself. It then
-// tells the others over NOTIFY, on the channel pglatch_lease, which names it changed or waits for.
-// lease/leaseserver describes it. A program that releases through a Store of its own sends no message. Then waiters
-// find the free lock by their poll each second.
+// A Store is a lease.Messenger. Of several lock servers of one database, one is active and has all queues. A server
+// that cannot reach it, or takes no part in the election, answers by itself. It then notifies the others of the
+// names that it changed or waits for, with NOTIFY on the channel pglatch_lease. lease/leaseserver describes it. A
+// program that releases through a Store of its own sends no message. Then waiters find the free lock by their poll
+// each second.
 //
 // Messages are not stored, and no guarantee depends on them.
 //
@@ -228,8 +231,8 @@
 //     number, copies of a running server's disk, or two restorations of one dump. They count the
 //     same tokens.
 //   - A server with fsync off may forget anything in a crash of the machine.
-//   - Writes that are neither guarded nor fenced are not protected. Nor is the order of a guarded
-//     transaction's effects elsewhere.
+//   - Writes that are neither guarded nor fenced are not protected. The order of a
+//     guarded transaction's effects elsewhere is not protected either.
 //
 // # When something fails
 //

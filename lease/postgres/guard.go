@@ -31,23 +31,22 @@ type SQLTx = pgsession.SQLTx
 // A TxEndedError reports that the function run by InTx ended the transaction. It says what is committed then.
 type TxEndedError = txguard.TxEndedError
 
-// Guard lets the transaction continue only if the claim is the current one and its lease has not
-// expired. The transaction then commits before any later lease of the name begins, or not at all.
-// An Acquire waits for that; renewals and a release do not. The transaction must be on the database
+// Guard lets the transaction continue only if the claim is the current one and its lease has not expired.
+// The transaction then commits before any later lease of the name begins, or not at all. An Acquire waits
+// for the end of the transaction; renewals and releases do not. The transaction must be on the database
 // of the leases, by any connection, including one through a transaction pooler. Guard also sets the
-// transaction's idle_in_transaction_session_timeout to the time left of the lease, at least a
-// second, and client_connection_check_interval and tcp_keepalives as the guards of elections do. It keeps
-// shorter ones. So a holder that stops halfway or dies does not block others for long.
+// transaction's idle_in_transaction_session_timeout to the time left of the lease, at least a second, and
+// client_connection_check_interval and tcp_keepalives as the guards of elections do. Shorter settings
+// stay. So a holder that stops halfway or dies does not block others for long.
 //
 // If the claim is not the current one, Guard returns *lease.StaleError, *lease.ExpiredError or
 // *lease.NotFoundError, and the transaction is aborted: it cannot write any more. After
 // *lease.BusyError, such as a serialization failure, the whole transaction may be tried again. In
 // REPEATABLE READ and SERIALIZABLE, *lease.BusyError can also say that the lease changed after the
-// transaction's snapshot was taken: it was granted, renewed or released. So Guard is best the first
-// statement. Guard returns ErrReadOnly if the transaction is read-only, and
-// lease.ErrNotReady if the schema is missing or was made by an older version. If ctx ended, Guard
-// returns its cause. Any other error is the driver's. After all of these errors the transaction is
-// aborted.
+// transaction's snapshot was taken: it was granted, renewed or released. So make Guard the first
+// statement. Guard returns ErrReadOnly if the transaction is read-only, and lease.ErrNotReady if
+// the schema is missing or was made by an older version. If ctx ended, Guard returns its cause.
+// Any other error is the driver's. After all of these errors the transaction is aborted.
 //
 // Call Guard outside of savepoints, because a rollback to a savepoint older than the guard undoes
 // the guard. InTx takes care of that.

@@ -15,7 +15,7 @@
 //
 // A share is renewed and released like any lease, by its claim, whose name contains the slot.
 // Through a lock server, lease/leasehttp does all this: AcquireOptions.Slots, Shared and Exclusive.
-// The server leases the names of slots in no other way.
+// The server grants leases of slot names only in this way.
 //
 // # What it guarantees
 //
@@ -50,9 +50,9 @@
 // of the renewal.
 //
 // A share costs four operations of the store, and the requests of one lock run one after the other.
-// A slot for a request with an IdempotencyKey costs a fifth, after the gate was released: it writes
-// the Fence into the slot's metadata, as pglatch.fence. A sending of the request that is not let
-// through the gate finds its slot by that. The slot's metadata also have a digest of the
+// A slot for a request with an IdempotencyKey costs a fifth operation, after the gate was released:
+// it writes the Fence into the slot's metadata, as pglatch.fence. A resent request that does not
+// pass the gate finds its slot by this Fence. The slot's metadata also have a digest of the
 // IdempotencyKey, of 32 bits, as pglatch.request. So the cost does not grow with the number of
 // slots of a holder.
 //
@@ -72,8 +72,9 @@
 // leases of its slot. Share.Fence is the gate's token. Each share has its own, so it rises over all
 // shares of the lock, whatever their slots. It identifies a stale holder:
 //
-//   - A resource that a reader and a writer use keeps the greatest Fence that either showed, and
-//     the greatest of a writer. It refuses a write below the first, and a read below the second.
+//   - A resource that readers and writers use keeps two numbers: the greatest Fence of
+//     all, and the greatest Fence of a writer. It refuses a write below the first, and a
+//     read below the second.
 //   - A resource that belongs to one slot, such as a device, keeps the greatest Token of the slot,
 //     and refuses those below.
 //   - Among several clients that have slots of one lock at once, no number says which one is stale.

@@ -114,12 +114,12 @@ type Operator interface {
 	// Pin makes the member of this identity own a shard while it takes part. "" removes the pin.
 	Pin(ctx context.Context, shard, identity string) error
 	// Drain makes the member of this identity give up its shards and claim nothing. Views show it as a Member
-	// that is Draining. false ends that.
+	// that is Draining. drain = false cancels the order.
 	Drain(ctx context.Context, identity string, drain bool) error
 }
 
-// An Observer is a Backend that people can look at without taking part, with "pglatch shards ls". It opens no
-// Session, and no node notices.
+// An Observer is a Backend whose shards can be listed without a node, as "pglatch shards ls" does. It opens
+// no Session, and has no effect on the nodes.
 type Observer interface {
 	// Observe returns a view of all nodes. Unlike a Look it does not come from a node, which knows the names
 	// of its shards. So the backend must store the names, not only their hashes. An unknown group, or an

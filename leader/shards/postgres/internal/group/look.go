@@ -41,7 +41,7 @@ SELECT version, CASE WHEN version <> %[7]d THEN (SELECT m.all FROM m) END, CASE 
 		AND pg_catalog.has_any_column_privilege(%[10]s, 'INSERT') AND pg_catalog.has_any_column_privilege(%[10]s, 'UPDATE'),
 	pg_catalog.pg_backend_pid() FROM v`
 
-// A View is a snapshot of a group. Version is never 0. If it was known, the other fields are nil.
+// A View is a snapshot of a group. Version is never 0. If the caller knew that Version, the other fields are nil.
 type View struct {
 	Version uint64
 	Members []Member         // in the order in which they announced themselves
