@@ -143,6 +143,10 @@ freeze: ## add new tables, messages, metrics, exit codes and problem types to th
 reference: ## make the generated tables of docs/reference anew, from doc comments, commands, the HTTP API and metrics
 	PGLATCH_REFERENCE=1 $(GO) test -count=1 ./cmd/internal/test/reference
 
+.PHONY: pictures
+pictures: ## draw the pictures of docs/img whose sources have changed, with D2, which the first run compiles for minutes
+	PGLATCH_PICTURES=1 $(GO) test -count=1 -timeout 30m -run EveryPicture ./docs
+
 .PHONY: integration-deps
 integration-deps:
 	@if ! PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
