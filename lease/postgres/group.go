@@ -5,10 +5,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/gather"
 )
 
 // A group batches operations that arrive while statements are in flight. They go out together in
@@ -16,14 +16,9 @@ import (
 // leaves the batch and gives up its statement slot; it is tried again alone.
 type group struct {
 	line
+	calls  gather.Group[*call]
 	ctx    context.Context // ends with close: then no call waits for a connection any more
 	cancel context.CancelFunc
-
-	mu       sync.Mutex
-	waiting  []*call
-	inFlight int
-	closed   bool
-	wg       sync.WaitGroup // guarded by mu, except Wait
 }
 
 // A line makes connections to the server.
@@ -57,6 +52,7 @@ type call struct {
 
 func newGroup(l line) *group {
 	g := &group{line: l}
+	g.calls = gather.Group[*call]{Flights: maxInFlight, Most: maxBatch, Fly: g.fly}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
@@ -65,14 +61,14 @@ func newGroup(l line) *group {
 // nothing was done; after that, the outcome is unknown.
 func (g *group) do(ctx context.Context, wait string, all ...operation) ([]answer, error) {
 	c := &call{ctx: ctx, wait: wait, all: all, done: make(chan struct{})}
-	if err := g.add(c); err != nil {
-		return nil, err
+	if !g.calls.Add(c) {
+		return nil, errClosed
 	}
 	select {
 	case <-c.done:
 		return c.answers, c.err
 	case <-ctx.Done():
-		if g.drop(c) {
+		if g.calls.Drop(c) {
 			return nil, unreachable(ctx.Err())
 		}
 		return nil, fmt.Errorf("lease/postgres: %w", context.Cause(ctx))
@@ -81,55 +77,25 @@ func (g *group) do(ctx context.Context, wait string, all ...operation) ([]answer
 
 var errClosed = fmt.Errorf("lease/postgres: %w", lease.ErrClosed)
 
-func (g *group) add(c *call) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return errClosed
-	}
-	g.waiting = append(g.waiting, c)
-	if g.inFlight < maxInFlight {
-		g.inFlight++
-		g.wg.Go(g.serve)
-	}
-	return nil
-}
-
-// drop removes a call that serve has not taken yet.
-func (g *group) drop(c *call) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	i := slices.Index(g.waiting, c)
-	if i >= 0 {
-		g.waiting = slices.Delete(g.waiting, i, i+1)
-	}
-	return i >= 0
-}
-
 // close refuses calls that are not sent yet, and blocks until all others are answered.
 func (g *group) close() {
-	g.mu.Lock()
-	g.closed = true
-	g.mu.Unlock()
 	g.cancel()
-	g.wg.Wait()
+	g.calls.Close()
 }
 
-// serve sends waiting calls until there are none. It takes calls only when it has a connection, so
-// a call whose caller leaves before is not sent.
-func (g *group) serve() {
-	for g.someWait() {
-		conn, err := g.connect(g.ctx)
-		batch := g.take()
-		switch {
-		case err == nil:
-			g.send(conn, batch)
-			conn.Release()
-		case g.ctx.Err() != nil:
-			refuse(batch, errClosed)
-		default:
-			refuse(batch, err)
-		}
+// fly sends waiting calls. It takes calls only when it has a connection, so a call whose caller
+// leaves before is not sent.
+func (g *group) fly(take func() []*call) {
+	conn, err := g.connect(g.ctx)
+	batch := take()
+	switch {
+	case err == nil:
+		g.send(conn, batch)
+		conn.Release()
+	case g.ctx.Err() != nil:
+		refuse(batch, errClosed)
+	default:
+		refuse(batch, err)
 	}
 }
 
@@ -138,28 +104,6 @@ func refuse(batch []*call, err error) {
 		c.err = err
 		close(c.done)
 	}
-}
-
-// someWait reports whether calls are waiting, so that serve has to go on.
-func (g *group) someWait() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.waiting) == 0 {
-		g.inFlight--
-		return false
-	}
-	return true
-}
-
-func (g *group) take() []*call {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := min(len(g.waiting), maxBatch)
-	batch := g.waiting[:n:n]
-	if g.waiting = g.waiting[n:]; len(g.waiting) == 0 {
-		g.waiting = nil // releases the memory of the calls that were taken
-	}
-	return batch
 }
 
 // send does the calls in one transaction, in the order of their names.
@@ -199,9 +143,7 @@ func (g *group) send(conn connection, batch []*call) {
 
 // again does a call that has to wait, while the others go on.
 func (g *group) again(c *call) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.wg.Go(func() { g.alone(c) })
+	g.calls.Go(func() { g.alone(c) })
 }
 
 // alone does a call from the start, one operation after the other.

@@ -82,7 +82,7 @@ type result struct {
 // ask does operations on a name, which wait when it returns.
 func (c *crowd) ask(ctx context.Context, name string, n int) <-chan result {
 	c.Helper()
-	before := c.length()
+	before := c.group.calls.Length()
 	results := make(chan result, 1)
 	c.wg.Go(func() {
 		var all []operation
@@ -92,16 +92,10 @@ func (c *crowd) ask(ctx context.Context, name string, n int) <-chan result {
 		answers, err := c.group.do(ctx, "patience", all...)
 		results <- result{answers, err}
 	})
-	for c.length() == before {
+	for c.group.calls.Length() == before {
 		runtime.Gosched()
 	}
 	return results
-}
-
-func (c *crowd) length() int {
-	c.group.mu.Lock()
-	defer c.group.mu.Unlock()
-	return len(c.group.waiting)
 }
 
 // free ends a statement that is in flight, so that the next goes out.
