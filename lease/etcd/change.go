@@ -3,10 +3,10 @@ package etcd
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -31,11 +31,34 @@ func (c *change) keep(k kind) { c.marks[k] = c.v.marks[k] }
 
 // add gets an etcd lease for a mark.
 func (c *change) add(ctx context.Context, s *Store, k kind, asked int64) error {
-	m, reused, err := s.grant(ctx, asked, c.v.term())
+	got, err := s.get(ctx, &want{class: class{asked, c.v.term()}})
 	if err == nil {
-		c.marks[k], c.fresh, c.reused = m, append(c.fresh, m), c.reused || reused
+		c.take(k, got)
 	}
 	return err
+}
+
+func (c *change) take(k kind, got supplied) {
+	c.marks[k], c.fresh, c.reused = got.mark, append(c.fresh, got.mark), c.reused || got.reused
+}
+
+// renew makes a mark last as long again from now, by its own etcd lease or by one that is shared;
+// false if it has ended. It sets touched if its own may have been renewed.
+func (c *change) renew(ctx context.Context, s *Store, k kind, touched *bool) (on bool, err error) {
+	m := c.v.marks[k]
+	if !m.set() {
+		return true, nil
+	}
+	w := &want{class: class{m.asked, c.v.term()}}
+	if !m.shared {
+		w.own = m
+	}
+	got, err := s.get(ctx, w)
+	*touched = *touched || got.touched
+	if err == nil && got.on && got.mark != m {
+		c.take(k, got)
+	}
+	return got.on, err
 }
 
 // commit runs the transaction. It returns the token of the new row, or 0 if the change must be
@@ -64,8 +87,11 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 	t, ended := s.transaction(c, e, text)
 	a := s.send(ctx, t)
 	switch {
-	case errors.Is(a.err, rpctypes.ErrLeaseNotFound): // it expired before it was used, so nothing was done
+	case errors.Is(a.err, rpctypes.ErrLeaseNotFound): // one expired before it was used, so nothing was done
 		return 0, nil
+	case a.unsent:
+		s.retire(c.fresh...)
+		return 0, undone(ctx, a.err)
 	case a.err != nil:
 		c.v.guess = false
 		if errors.Is(a.err, rpctypes.ErrNoSpace) {
@@ -81,9 +107,10 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 	if err := s.sameHistory(c.v.header, a.header); err != nil {
 		return 0, err
 	}
-	if err := s.know(c, text, a.header); err != nil {
-		return 0, doubtful(ctx, err)
+	if token == 0 {
+		token = e.Base + uint64(a.header.Revision)
 	}
+	s.know(c, e, token, a.header)
 	if c.marks[held].set() && int64(a.header.RaftTerm) != c.v.term() {
 		switch {
 		case !c.acquires:
@@ -92,40 +119,14 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 			return 0, doubtful(ctx, errReplaced)
 		}
 	}
-	if token == 0 {
-		token = e.Base + uint64(a.header.Revision)
-	}
 	return token, s.counted(ctx, c, a.header)
-}
-
-// A transaction is the compare-and-swap of one name.
-type transaction struct {
-	compares []clientv3.Cmp
-	then     []clientv3.Op
-	others   []clientv3.Op // if a comparison failed
-}
-
-// An answer is the result of a transaction.
-type answer struct {
-	header    *etcdserverpb.ResponseHeader
-	succeeded bool
-	responses []*etcdserverpb.ResponseOp
-	err       error
-}
-
-// send runs a transaction.
-func (s *Store) send(ctx context.Context, t *transaction) answer {
-	r, err := s.client.Txn(ctx).If(t.compares...).Then(t.then...).Else(t.others...).Commit()
-	if err != nil {
-		return answer{err: err}
-	}
-	return answer{header: r.Header, succeeded: r.Succeeded, responses: r.Responses}
 }
 
 // transaction returns the transaction of a change, and the marks that end with it.
 func (s *Store) transaction(c *change, e era, text string) (t *transaction, ended []mark) {
 	name := c.row.Name
 	t = &transaction{
+		name:     name,
 		compares: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.key(name, recordKey)), "=", c.v.revision)},
 		then:     []clientv3.Op{clientv3.OpPut(s.key(name, recordKey), text)},
 		others:   []clientv3.Op{s.read(name), clientv3.OpGet(s.eraKey(), clientv3.WithKeysOnly())},
@@ -150,6 +151,7 @@ func (s *Store) transaction(c *change, e era, text string) (t *transaction, ende
 			ended = append(ended, before)
 		}
 	}
+	t.size = len(text) + (len(t.compares)+len(t.then)+len(t.others))*(len(s.config.Prefix)+len(name)+perOperation)
 	return t, ended
 }
 
@@ -165,14 +167,12 @@ func (s *Store) outdated(c *change, e era, a answer) (err error) {
 	return err
 }
 
-// know stores the view that a change left.
-func (s *Store) know(c *change, text string, header *etcdserverpb.ResponseHeader) (err error) {
-	v := &view{revision: header.Revision, marks: c.marks, header: header, made: c.v.made}
-	v.row, err = decode(c.row.Name, &mvccpb.KeyValue{Value: []byte(text), ModRevision: header.Revision})
-	if err == nil {
-		s.views.put(c.row.Name, v)
-	}
-	return err
+// know stores the view that a change left: what a read would show.
+func (s *Store) know(c *change, e era, token uint64, header *etcdserverpb.ResponseHeader) {
+	v := &view{row: c.row, revision: header.Revision, marks: c.marks, header: header, made: c.v.made}
+	v.row.Token, v.row.Version = token, e.Base+uint64(header.Revision)
+	v.row.Metadata = maps.Clone(c.row.Metadata) // the caller may change its own
+	s.views.put(c.row.Name, v)
 }
 
 // forget makes the next operation read the era again, and names too.

@@ -129,15 +129,33 @@
 //	release and grant  as for acquire: a lock server hands a lock over to its next waiter
 //	refusal, Get       a read, and a message for each time that is reported
 //
-// A transaction is a commit of etcd's. A cycle is two, as with etcd's own mutex.
+// A transaction is a commit of etcd's. A cycle is two, as with etcd's own mutex. Operations on
+// different names that run at the same time share both requests:
+//
+//   - An operation that finds no other one under way goes out at once. What arrives while two
+//     requests are under way goes out in the next one, after 25 ms at the latest. So nothing waits
+//     longer for a request that etcd does not answer.
+//   - A shared transaction consists of one for each name, with its own comparison. If one comparison
+//     fails, the others' effects stay. At most 100 names share one, and 256 KiB. If the members
+//     allow less (--max-txn-ops, --max-request-bytes), it is sent in parts.
+//   - If a shared transaction has no answer, its outcome is unknown to each of its callers, as with
+//     one of their own. A caller that leaves does not end it.
+//   - Locks of one TTL that are acquired or renewed at the same time share an etcd lease, which was
+//     renewed for them. It is not renewed again while it has a key: the next renewal of a lock
+//     attaches the lock to another one. So each lock ends for itself.
+//
+// Further savings:
 //
 //   - A Store remembers the last 8,192 names or so that it changed. It reads a name that it does not
 //     remember, and that is one request more. If another store has changed the name, the
 //     transaction does nothing, reads the name, and is decided again.
-//   - A Store reuses the etcd leases of released locks, up to 1,024. If it has none of that
-//     TTL, it gets a new one by a commit instead of the message.
-//   - RenewAll has 64 renewals in flight at a time. etcd syncs the commits of concurrent requests
-//     together.
+//   - A Store reuses the etcd leases of released locks, up to 1,024. It gets one of each TTL ahead,
+//     by a commit for which no operation waits. If it has none of a TTL, an operation waits for that
+//     commit instead of the message.
+//   - RenewAll has 200 renewals under way at a time.
+//
+// A Store of 0.1.0 does not know shared etcd leases, and fails for names that have one. Do not run
+// both at a time.
 //
 // # Rights
 //

@@ -102,6 +102,7 @@ type mark struct {
 	asked   int64 // seconds
 	granted int64 // no fewer
 	term    int64 // a term of etcd's leaders in which it was granted, or an earlier one
+	shared  bool  // keys of other names may be attached to the etcd lease: it is never renewed while one is
 }
 
 func (m mark) set() bool { return m.lease != 0 }
@@ -110,13 +111,23 @@ func (m mark) set() bool { return m.lease != 0 }
 // of an earlier term has counted it.
 func (m mark) since(term int64) bool { return term != 0 && m.term == term }
 
+// sharedMark is before the value of a mark that is shared. A Store of a version that does not know
+// it leaves the name alone.
+const sharedMark = "shared "
+
 func (m mark) value() string {
-	return fmt.Sprintf("%d/%d/%d", m.asked, m.granted, m.term)
+	value := fmt.Sprintf("%d/%d/%d", m.asked, m.granted, m.term)
+	if m.shared {
+		return sharedMark + value
+	}
+	return value
 }
 
 func decodeMark(kv *mvccpb.KeyValue) (mark, error) {
 	m := mark{lease: clientv3.LeaseID(kv.Lease)}
-	if n, _ := fmt.Sscanf(string(kv.Value), "%d/%d/%d", &m.asked, &m.granted, &m.term); n < 3 || !m.set() {
+	value, shared := strings.CutPrefix(string(kv.Value), sharedMark)
+	m.shared = shared
+	if n, _ := fmt.Sscanf(value, "%d/%d/%d", &m.asked, &m.granted, &m.term); n < 3 || !m.set() {
 		return m, fmt.Errorf("lease/etcd: the key %q is none of this store's", kv.Key)
 	}
 	return m, nil

@@ -11,14 +11,14 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// renewing is how many renewals of a batch are in flight at a time. etcd syncs concurrent requests
-// together.
-const renewing = 64
+// renewing is how many renewals of a batch run at a time. Those that run at the same time share
+// requests.
+const renewing = 2 * mostTogether
 
 var errNotReached = errors.New("the renewals before it took too long")
 
-// RenewAll implements [lease.BatchRenewer]. Each renewal does the same as Renew: a message to etcd's
-// leader and a transaction. Enough of them are in flight at a time that etcd syncs them together.
+// RenewAll implements [lease.BatchRenewer]. Each renewal does the same as Renew. They share their
+// requests: a hundred renewals of one TTL are a message to etcd's leader and a transaction.
 // Config.Timeout bounds each. When one has timed out, or ctx ends, the remaining ones are not begun:
 // *lease.BusyError. Renewals of one name run one after the other.
 func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {

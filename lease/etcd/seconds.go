@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // seconds converts a duration to etcd's unit, rounded up.
@@ -16,7 +17,9 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 // does.
 const (
 	mostSpare   = 1024
+	mostShared  = 4096
 	mostRetired = 1024
+	mostAhead   = 16
 )
 
 // spares are etcd leases that only this Store may use, by the requested seconds.
@@ -24,18 +27,20 @@ type spares struct {
 	mu    sync.Mutex
 	count int
 	free  map[int64][]mark
+	keys  map[clientv3.LeaseID]int // that may be attached to the shared etcd leases that this Store granted
 }
 
-func (p *spares) take(asked int64) (m mark, ok bool) {
+// take returns a spare etcd lease, and whether it was the last one of its kind.
+func (p *spares) take(asked int64) (m mark, last, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.free[asked]
 	if len(all) == 0 {
-		return m, false
+		return m, true, false
 	}
 	p.count--
 	p.free[asked] = all[:len(all)-1]
-	return all[len(all)-1], true
+	return all[len(all)-1], len(all) == 1, true
 }
 
 func (p *spares) put(m mark) bool {
@@ -49,12 +54,51 @@ func (p *spares) put(m mark) bool {
 	return true
 }
 
+func (p *spares) has(asked int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.free[asked]) > 0
+}
+
+// share returns the mark of so many keys of an etcd lease. If there are too many shared ones, all
+// earlier ones are forgotten: they expire, and are not used again.
+func (p *spares) share(m mark, keys int) mark {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.keys == nil || len(p.keys) == mostShared {
+		p.keys = make(map[clientv3.LeaseID]int)
+	}
+	p.keys[m.lease] = keys
+	m.shared = true
+	return m
+}
+
+// leave records that a key is certainly not attached to a shared etcd lease any more. It returns
+// the spare etcd lease if no key is. An etcd lease of another Store never becomes spare.
+func (p *spares) leave(m mark) (spare mark, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch p.keys[m.lease] {
+	case 0:
+		return mark{}, false
+	case 1:
+		delete(p.keys, m.lease)
+		m.shared = false
+		return m, true
+	}
+	p.keys[m.lease]--
+	return mark{}, false
+}
+
 // grant returns an etcd lease that lasts from no earlier than the call. No leader of a term before
 // term, which a read has shown, counts it. A spare one (reused) may have been renewed by a later
 // leader; the transaction then shows that.
 func (s *Store) grant(ctx context.Context, asked, term int64) (m mark, reused bool, err error) {
 	for {
-		m, ok := s.spare.take(asked)
+		m, last, ok := s.spare.take(asked)
+		if last {
+			s.grantAhead(asked, term)
+		}
 		if !ok {
 			break
 		}
@@ -71,11 +115,25 @@ func (s *Store) grant(ctx context.Context, asked, term int64) (m mark, reused bo
 			break
 		}
 	}
+	m, err = s.grantNew(ctx, asked, term)
+	return m, false, err
+}
+
+func (s *Store) grantNew(ctx context.Context, asked, term int64) (mark, error) {
 	r, err := s.client.Grant(ctx, asked)
 	if err != nil {
-		return mark{}, false, undone(ctx, err)
+		return mark{}, undone(ctx, err)
 	}
-	return mark{r.ID, asked, max(r.TTL, asked), term}, false, nil
+	return mark{lease: r.ID, asked: asked, granted: max(r.TTL, asked), term: term}, nil
+}
+
+// grantAhead requests a spare etcd lease, so that the next change need not wait for a grant. A
+// change renews it before use, so its age does not matter.
+func (s *Store) grantAhead(asked, term int64) {
+	select {
+	case s.wanted <- class{asked, term}:
+	default: // the next change gets one itself
+	}
 }
 
 // prolong renews an etcd lease; false if it has expired. It was renewed by the leader of the
@@ -103,10 +161,14 @@ func (s *Store) left(ctx context.Context, m mark) (time.Duration, error) {
 	return time.Duration(max(r.TTL, 0)) * time.Second, nil
 }
 
-// retire takes back etcd leases that certainly have no keys any more. No other Store may use them.
+// retire takes back etcd leases to which a key was attached, and certainly is no longer.
 func (s *Store) retire(marks ...mark) {
 	for _, m := range marks {
-		if m.set() && !s.spare.put(m) {
+		ok := m.set()
+		if ok && m.shared {
+			m, ok = s.spare.leave(m)
+		}
+		if ok && !s.spare.put(m) {
 			s.giveUp(m)
 		}
 	}
@@ -120,16 +182,24 @@ func (s *Store) giveUp(m mark) {
 	}
 }
 
-// revoke ends the etcd leases that were given up.
-func (s *Store) revoke() {
+// keep ends the etcd leases that were given up, and grants those that will be needed.
+func (s *Store) keep() {
 	for {
+		ctx, cancel := context.WithTimeout(s.closing, DefaultTimeout)
 		select {
 		case <-s.closing.Done():
+			cancel()
 			return
 		case id := <-s.retired:
-			ctx, cancel := context.WithTimeout(s.closing, DefaultTimeout)
 			_, _ = s.client.Revoke(ctx, id) // else it expires
-			cancel()
+		case want := <-s.wanted:
+			if s.spare.has(want.asked) {
+				break
+			}
+			if m, err := s.grantNew(ctx, want.asked, want.term); err == nil {
+				s.retire(m)
+			}
 		}
+		cancel()
 	}
 }

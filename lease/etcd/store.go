@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/gather"
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
@@ -23,15 +24,19 @@ type Store struct {
 	client      *clientv3.Client
 	connections atomic.Int64 // that were made
 
-	eras  eras
-	views views
-	spare spares
-	round round
+	eras    eras
+	views   views
+	spare   spares
+	wants   gather.Group[*want]
+	sending gather.Group[*transaction]
+	most    bound
+	round   round
 
 	closing context.Context // ended by Close
 	close   context.CancelFunc
 	retired chan clientv3.LeaseID
-	revoker sync.WaitGroup
+	wanted  chan class
+	keeper  sync.WaitGroup
 	closed  sync.Once
 	ended   error // of the client's Close
 }
@@ -49,7 +54,12 @@ var _ interface {
 // Open connects to a cluster, and checks that it answers and allows the store's operations. It
 // fails in the same ways as operations do. The caller must Close the store.
 func Open(ctx context.Context, config Config) (*Store, error) {
-	s := &Store{eras: eras{finding: make(chan struct{}, 1)}, spare: spares{free: make(map[int64][]mark)}, retired: make(chan clientv3.LeaseID, mostRetired)}
+	s := &Store{
+		eras: eras{finding: make(chan struct{}, 1)}, spare: spares{free: make(map[int64][]mark)},
+		retired: make(chan clientv3.LeaseID, mostRetired), wanted: make(chan class, mostAhead),
+	}
+	s.wants = gather.Group[*want]{Flights: flights, Most: mostWants, Patience: patience, Fly: s.supply}
+	s.sending = gather.Group[*transaction]{Flights: flights, Most: mostSending, Patience: patience, Fly: s.fly}
 	config, err := config.withDefaults(s)
 	if err != nil {
 		return nil, err
@@ -61,7 +71,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	}
 	s.client = client
 	s.closing, s.close = context.WithCancel(context.Background())
-	s.revoker.Go(s.revoke)
+	s.keeper.Go(s.keep)
 	if err := s.Health(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -98,8 +108,10 @@ func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, err
 func (s *Store) Close() error {
 	s.closed.Do(func() {
 		s.close()
-		s.revoker.Wait()
+		s.keeper.Wait()
 		s.ended = s.client.Close()
+		s.wants.Close()
+		s.sending.Close()
 	})
 	return s.ended
 }
@@ -242,7 +254,7 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 }
 
 // prolongTo makes the lease of a change last for at least so many seconds, and returns how long it
-// lasts; false if it has expired. It sets prolonged before any effect is possible.
+// lasts; false if it has expired. It sets prolonged if the lease may now last longer.
 func (s *Store) prolongTo(ctx context.Context, c *change, asked int64, prolonged *bool) (left time.Duration, on bool, err error) {
 	m, outlived := c.v.marks[held], c.v.outlived()
 	if c.v.guess && asked != m.asked { // it may need new etcd leases, of the present term
@@ -262,16 +274,13 @@ func (s *Store) prolongTo(ctx context.Context, c *change, asked int64, prolonged
 		}
 		left = time.Duration(c.marks[held].granted) * time.Second
 	case asked == m.asked:
-		left = time.Duration(m.granted) * time.Second
 		for _, k := range []kind{delayed, held} {
-			if !c.v.marks[k].set() {
-				continue
-			}
-			*prolonged = true
-			if in, on, err := s.prolong(ctx, c.v.marks[k]); err != nil || !on || in != c.v.term() {
+			if on, err := c.renew(ctx, s, k, prolonged); err != nil || !on {
+				s.retire(c.fresh...)
 				return 0, false, err
 			}
 		}
+		left = time.Duration(c.marks[held].granted) * time.Second
 	case left < time.Duration(asked)*time.Second:
 		if err := s.extend(ctx, c, asked); err != nil {
 			s.retire(c.fresh...)

@@ -30,7 +30,7 @@ func TestNoWallClockDecidesWhatStateANameIsIn(t *testing.T) {
 	released.ReleasedAt = start.Add(time.Second)
 	some := func(k ...kind) (m [kinds]mark) {
 		for _, k := range k {
-			m[k] = mark{1, 1, 1, 1}
+			m[k] = mark{1, 1, 1, 1, false}
 		}
 		return m
 	}
@@ -74,7 +74,8 @@ func TestSecondsAreRoundedUp(t *testing.T) {
 func TestAMarkIsReadAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]mark{
-		mark{asked: 5, granted: 6, term: 7}.value(): {lease: 1, asked: 5, granted: 6, term: 7}, "5/6": {}, "5": {}, "": {}, "a/6/7": {},
+		mark{asked: 5, granted: 6, term: 7}.value():               {lease: 1, asked: 5, granted: 6, term: 7},
+		mark{asked: 5, granted: 6, term: 7, shared: true}.value(): {lease: 1, asked: 5, granted: 6, term: 7, shared: true}, "5/6": {}, "5": {}, "": {}, "a/6/7": {},
 	} {
 		got, err := decodeMark(&mvccpb.KeyValue{Key: []byte("k"), Value: []byte(text), Lease: 1})
 		if want.set() {

@@ -35,7 +35,7 @@ func TestAnOperationEndsWithItsCtxWhileAnotherOneFindsOutTheEra(t *testing.T) {
 		err := invoke(ctx, method, request, reply, cc, options...)
 		select {
 		case <-asks:
-			if method == "/etcdserverpb.Lease/LeaseGrant" {
+			if r, ok := request.(*etcdserverpb.LeaseGrantRequest); ok && r.TTL == 180 {
 				grants.Do(func() { close(granted) })
 			}
 		default:
@@ -46,18 +46,18 @@ func TestAnOperationEndsWithItsCtxWhileAnotherOneFindsOutTheEra(t *testing.T) {
 	slow.Store(true)
 	d.set(true)
 	d.set(false)
-	acquire := func(ctx context.Context, name string) <-chan error {
+	acquire := func(ctx context.Context, name string, ttl time.Duration) <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.Acquire(ctx, lease.AcquireRequest{Name: name, Holder: "a", TTL: 2 * time.Minute})
+			_, err := s.Acquire(ctx, lease.AcquireRequest{Name: name, Holder: "a", TTL: ttl})
 			done <- err
 		}()
 		return done
 	}
-	first := acquire(t.Context(), "first")
+	first := acquire(t.Context(), "first", 2*time.Minute)
 	<-asks
 	ctx, cancel := context.WithCancel(t.Context())
-	second := acquire(ctx, "second")
+	second := acquire(ctx, "second", 3*time.Minute)
 	<-granted // all that it needs but for the era
 	cancel()
 	select {

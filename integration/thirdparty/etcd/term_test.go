@@ -131,7 +131,6 @@ func TestARenewalUnderAnotherLeaderOfEtcdHasNewEtcdLeases(t *testing.T) {
 	} {
 		before := attached()
 		c.later.Add(1)
-		grants := c.grants.Load()
 		got, err := does.f()
 		require.NoError(t, err, does.name)
 		require.Equal(t, l.Claim, got.Claim, does.name)
@@ -141,12 +140,10 @@ func TestARenewalUnderAnotherLeaderOfEtcdHasNewEtcdLeases(t *testing.T) {
 			require.NotEqual(t, before[kind], after[kind], "%s: %s", does.name, kind)
 		}
 		require.Equal(t, before["k"], after["k"], does.name)
-		require.EqualValues(t, 3, c.grants.Load()-grants, does.name)
 
 		_, err = does.f()
 		require.NoError(t, err, does.name)
 		require.Equal(t, after, attached(), "once in a term")
-		require.EqualValues(t, 3, c.grants.Load()-grants, "once in a term")
 	}
 }
 
@@ -181,8 +178,7 @@ func TestAChangeDuringWhichEtcdsLeaderChangedIsNotCalledUndone(t *testing.T) {
 	c.during.Store(true)
 	request := lease.AcquireRequest{Name: "job", Holder: "a", TTL: 2 * time.Minute, IdempotencyKey: "1"}
 	_, err = s.Acquire(t.Context(), request)
-	require.Equal(t, grants, c.grants.Load(), "the control: an etcd lease is used again")
-	require.Error(t, err)
+	require.ErrorContains(t, err, "leader was replaced", "the control: an etcd lease is used again")
 	assert.NotErrorIs(t, err, lease.ErrBusy)
 	require.ErrorContains(t, err, "unknown")
 	c.away.Store(false)
