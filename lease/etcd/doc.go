@@ -133,8 +133,8 @@
 // different names that run at the same time share both requests:
 //
 //   - An operation that finds no other one under way goes out at once. What arrives while two
-//     requests are under way goes out in the next one, after 25 ms at the latest. So nothing waits
-//     longer for a request that etcd does not answer.
+//     requests are under way goes out in the next one. A request that etcd does not answer delays it
+//     for 25 ms, or twice as long as the last request took, and for no more than 250 ms.
 //   - A shared transaction consists of one for each name, with its own comparison. If one comparison
 //     fails, the others' effects stay. At most 100 names share one, and 256 KiB. If the members
 //     allow less (--max-txn-ops, --max-request-bytes), it is sent in parts.

@@ -18,8 +18,10 @@ const (
 	// flights is how many shared requests are under way at a time, while others gather.
 	flights = 2
 
-	// patience is how long a request makes others gather. Then they go out without it.
-	patience = 25 * time.Millisecond
+	// patience is how long a request makes others gather. Then they go out without it. Where requests
+	// take longer than that, it is up to mostPatience.
+	patience     = 25 * time.Millisecond
+	mostPatience = 250 * time.Millisecond
 
 	// mostTogether and sizeTogether bound the changes of one transaction, and their bytes. etcd
 	// allows 128 operations, those of one change included, and 1.5 MB; both can be configured.

@@ -58,8 +58,8 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		eras: eras{finding: make(chan struct{}, 1)}, spare: spares{free: make(map[int64][]mark)},
 		retired: make(chan clientv3.LeaseID, mostRetired), wanted: make(chan class, mostAhead),
 	}
-	s.wants = gather.Group[*want]{Flights: flights, Most: mostWants, Patience: patience, Fly: s.supply}
-	s.sending = gather.Group[*transaction]{Flights: flights, Most: mostSending, Patience: patience, Fly: s.fly}
+	s.wants = gather.Group[*want]{Flights: flights, Most: mostWants, Patience: patience, MostPatience: mostPatience, Fly: s.supply}
+	s.sending = gather.Group[*transaction]{Flights: flights, Most: mostSending, Patience: patience, MostPatience: mostPatience, Fly: s.fly}
 	config, err := config.withDefaults(s)
 	if err != nil {
 		return nil, err

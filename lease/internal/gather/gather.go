@@ -15,9 +15,10 @@ type Group[C comparable] struct {
 	Flights int // that are under way at a time, without overdue ones
 	Most    int // calls in one flight
 
-	// Patience is how long a flight makes later calls wait. Then they go out without it. 0 = until
-	// it lands.
-	Patience time.Duration
+	// Patience is how long a flight makes later calls wait. Then they go out without it. If the last
+	// flight took longer, it is twice as long as that one took, up to MostPatience. 0 = until it
+	// lands.
+	Patience, MostPatience time.Duration
 
 	// Fly sends calls and answers them. It calls take once, when it can send, and answers all calls
 	// that take returns. They may be none.
@@ -26,6 +27,7 @@ type Group[C comparable] struct {
 	mu       sync.Mutex
 	waiting  []C
 	inFlight int
+	took     time.Duration // the flight that landed last
 	closed   bool
 	wg       sync.WaitGroup // guarded by mu, except Wait
 }
@@ -85,7 +87,11 @@ func (g *Group[C]) Close() {
 }
 
 // A flight is one call of Fly.
-type flight struct{ over bool } // it has landed, or is overdue
+type flight struct {
+	start    time.Time
+	patience time.Duration
+	over     bool // it has landed, or is overdue
+}
 
 // serve flies until no call waits.
 func (g *Group[C]) serve() {
@@ -94,7 +100,7 @@ func (g *Group[C]) serve() {
 			g.Fly(g.take)
 			continue
 		}
-		timer := time.AfterFunc(g.Patience, func() { g.goWithout(f) })
+		timer := time.AfterFunc(f.patience, func() { g.goWithout(f) })
 		g.Fly(g.take)
 		timer.Stop()
 	}
@@ -106,6 +112,7 @@ func (g *Group[C]) begin(last *flight) *flight {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if last != nil {
+		g.took = time.Since(last.start)
 		if last.over {
 			return nil
 		}
@@ -115,7 +122,7 @@ func (g *Group[C]) begin(last *flight) *flight {
 		g.inFlight--
 		return nil
 	}
-	return new(flight)
+	return &flight{start: time.Now(), patience: max(g.Patience, min(2*g.took, g.MostPatience))}
 }
 
 // goWithout lets others fly although a flight is under way.

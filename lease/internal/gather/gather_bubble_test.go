@@ -23,7 +23,7 @@ type sky struct {
 
 func newSky(patience time.Duration) *sky {
 	s := &sky{land: make(chan struct{})}
-	s.Flights, s.Most, s.Patience = 2, 3, patience
+	s.Flights, s.Most, s.Patience, s.MostPatience = 2, 3, patience, 10*patience
 	s.Fly = func(take func() []int) {
 		s.Settle()
 		batch := take()
@@ -115,4 +115,32 @@ func TestNothingWaitsForAFlightThatIsOverdue(t *testing.T) {
 		s.landOne()
 		<-closed
 	})
+}
+
+// Where requests take long, small ones every now and then would make them take even longer.
+func TestPatienceGrowsWithTheTimeThatFlightsTake(t *testing.T) {
+	t.Parallel()
+	for took, patience := range map[time.Duration]time.Duration{
+		time.Millisecond: time.Second, 3 * time.Second: 6 * time.Second, time.Hour: 10 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSky(time.Second)
+			s.add(t, 1)
+			time.Sleep(took)
+			s.landOne()
+			s.add(t, 2)
+			s.add(t, 3)
+			s.add(t, 4)
+			time.Sleep(patience - 1)
+			synctest.Wait()
+			require.Len(t, s.all(), 3)
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			require.Equal(t, [][]int{{4}}, s.all()[3:])
+			for range 3 {
+				s.landOne()
+			}
+			s.Close()
+		})
+	}
 }
