@@ -26,7 +26,7 @@ func Unproved(cells []Cell, results io.Reader) (tests []string, err error) {
 		}
 	}
 	for _, c := range cells {
-		for _, test := range c.Tests {
+		for _, test := range slices.Concat(c.Tests, c.Controls) {
 			if result := last[test]; result != "pass" {
 				if result == "" {
 					result = "not run"

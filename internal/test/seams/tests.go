@@ -14,11 +14,16 @@ import (
 // scripts is where clitest.Scripts finds the scripts of a package.
 const scripts = "testdata/script"
 
+// A Test is what its source says of it.
+type Test struct {
+	Skipped bool // it begins with a skip, so that it never runs
+	Control bool // it says that it has, or is, a control
+}
+
 // Tests returns the tests of the tree below root, in all modules and with any build tags: "advisory.TestName", by
-// the directory of the package, and "cmd/internal/lockcmd.TestScript/run" for a script. The value is true if the test
-// begins with a skip, so that it never runs.
-func Tests(root string) (map[string]bool, error) {
-	tests := map[string]bool{}
+// the directory of the package, and "cmd/internal/lockcmd.TestScript/run" for a script.
+func Tests(root string) (map[string]Test, error) {
+	tests := map[string]Test{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -33,7 +38,12 @@ func Tests(root string) (map[string]bool, error) {
 		case d.IsDir() || !strings.HasSuffix(path, "_test.go"):
 			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, path, text, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			return err
 		}
@@ -43,7 +53,12 @@ func Tests(root string) (map[string]bool, error) {
 		}
 		for _, decl := range file.Decls {
 			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" {
-				tests[filepath.ToSlash(dir)+"."+f.Name.Name] = skips(f)
+				first := f.Pos()
+				if f.Doc != nil {
+					first = f.Doc.Pos()
+				}
+				source := text[files.Position(first).Offset:files.Position(f.End()).Offset]
+				tests[filepath.ToSlash(dir)+"."+f.Name.Name] = Test{Skipped: skips(f), Control: saysControl.Match(source)}
 			}
 		}
 		return nil
@@ -52,7 +67,7 @@ func Tests(root string) (map[string]bool, error) {
 }
 
 // addScripts adds the scripts of the package in dir.
-func addScripts(tests map[string]bool, root, dir string) error {
+func addScripts(tests map[string]Test, root, dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, scripts, "*.txtar"))
 	if err != nil {
 		return err
@@ -67,10 +82,13 @@ func addScripts(tests map[string]bool, root, dir string) error {
 			return err
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
-		tests[filepath.ToSlash(rel)+".TestScript/"+name] = alwaysSkips.Match(text)
+		tests[filepath.ToSlash(rel)+".TestScript/"+name] = Test{Skipped: alwaysSkips.Match(text)}
 	}
 	return nil
 }
+
+// saysControl matches the source of a test that has a control, or is one.
+var saysControl = regexp.MustCompile(`(?i)\bcontrols?\b`)
 
 // alwaysSkips matches a script with a skip that has no condition.
 var alwaysSkips = regexp.MustCompile(`(?m)^(skip|stop)\b`)

@@ -1,4 +1,4 @@
-// Command seams proves that the tests of docs/reference/seams.md ran and passed:
+// Command seams proves that the tests of docs/reference/seams.md and docs/reference/faults.md ran and passed:
 //
 //	PGLATCH_TEST_RESULTS=results make test integration
 //	go run ./internal/test/cmd/seams results
@@ -18,27 +18,28 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: seams RESULTS")
 		os.Exit(2)
 	}
-	tests, err := unproved("docs/reference/seams.md", os.Args[1])
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "seams: %v\n", err)
-		os.Exit(1)
+	failed := false
+	for _, table := range seams.Tables {
+		tests, err := unproved(table, os.Args[1])
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "seams: %v\n", err)
+			os.Exit(1)
+		}
+		for _, test := range tests {
+			fmt.Println(test)
+		}
+		if len(tests) > 0 {
+			failed = true
+			fmt.Fprintf(os.Stderr, "seams: %d tests of %s did not pass in this run\n", len(tests), table.Page)
+		}
 	}
-	for _, test := range tests {
-		fmt.Println(test)
-	}
-	if len(tests) > 0 {
-		fmt.Fprintf(os.Stderr, "seams: %d tests of docs/reference/seams.md did not pass in this run\n", len(tests))
+	if failed {
 		os.Exit(1)
 	}
 }
 
-func unproved(table, results string) ([]string, error) {
-	t, err := os.Open(table)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = t.Close() }()
-	_, cells, err := seams.Read(t)
+func unproved(table seams.Table, results string) ([]string, error) {
+	_, cells, err := table.ReadPage(".")
 	if err != nil {
 		return nil, err
 	}
