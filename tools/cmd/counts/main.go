@@ -1,4 +1,5 @@
-// Command counts prints the size of the repository in its working directory: lines of Go by class, test files and modules.
+// Command counts prints the size of the repository in its working directory: lines of Go by class, modules, and how many tests, models
+// and other proofs there are.
 //
 //	go run -C tools ./cmd/counts ..
 //
@@ -33,6 +34,7 @@ type class struct {
 type counts struct {
 	product, around, tests class
 	modules                int
+	proofs                 proofs
 }
 
 func main() {
@@ -50,12 +52,15 @@ func main() {
 		fmt.Printf("%-34s %7d %7d %14d\n", class.name, class.files, class.lines, class.code)
 	}
 	fmt.Println("modules:", c.modules)
+	for _, p := range c.proofs.list() {
+		fmt.Printf("%s: %d\n", p.name, p.n)
+	}
 }
 
 // count reads all files of a repository that Git knows.
 func count(dir string) (counts, error) {
-	c := counts{product: class{name: "product"}, around: class{name: "helpers, suites, examples, bench"}, tests: class{name: "tests"}}
-	list, err := exec.CommandContext(context.Background(), "git", "-C", dir, "ls-files", "*.go", "*go.mod", "*"+script).Output()
+	c := counts{product: class{name: "product"}, around: class{name: "helpers, suites, examples, bench"}, tests: class{name: "tests"}, proofs: proofs{}}
+	list, err := exec.CommandContext(context.Background(), "git", "-C", dir, "ls-files", "*.go", "*go.mod", "*"+script, "*.pml", "*.md").Output()
 	if err != nil {
 		return c, err
 	}
@@ -63,6 +68,12 @@ func count(dir string) (counts, error) {
 		name = strings.TrimSpace(name)
 		if strings.HasSuffix(name, "go.mod") {
 			c.modules++
+			continue
+		}
+		if err := c.proofs.add(dir, name); err != nil {
+			return c, err
+		}
+		if !strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, script) {
 			continue
 		}
 		source, err := os.ReadFile(filepath.Join(dir, name))
