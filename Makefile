@@ -167,6 +167,10 @@ soak: integration-deps spec-deps ## run the long forms of the race and history t
 	PGLATCH_SOAK=1 $(MAKE) --no-print-directory test-cluster
 	$(GO) run -C tools ./cmd/spec -large ../spec
 
+.PHONY: report
+report: integration-deps ## run the long histories, and write report.md: operations, faults, windows, controls; SHORT=1 takes minutes, REPORT=file
+	$(WITHPG) $(GO) run ./internal/test/cmd/report $(if $(SHORT),-short) -o $(or $(REPORT),report.md)
+
 .PHONY: spec
 spec: spec-deps ## check the models of the protocols exhaustively with SPIN, and that each mutant of them has a counter-example
 	$(GO) run -C tools ./cmd/spec ../spec
