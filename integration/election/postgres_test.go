@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/ledgertest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/tally"
 )
 
 // noticeBound is how long after its successor's first operation a leader may act whose
@@ -120,5 +121,6 @@ func TestWithoutGuardsTermsOutliveTheirEnds(t *testing.T) {
 		c.Round(terminated(l))
 	}
 	t.Logf("control: %d operations too late, such as: %s", len(c.Late()), c.Late()[0])
+	tally.Control(t, "%d operations too late, and stale writes committed", len(c.Late()))
 	c.Close()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/leaseload"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/soak"
+	"github.com/pglatch/pglatch/internal/test/tally"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
@@ -152,6 +153,8 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 	l.Await(100)
 	l.AwaitOperations(soak.Size(t, 0, 10_000))
 	t.Logf("%d faults of the active server, %d of them kills; %d batches", rounds, kills, batches.Load())
+	tally.Faults(t, tally.Fault{Name: "active server killed", Times: kills})
+	tally.Faults(t, tally.Fault{Name: "active server stopped or restarted", Times: rounds - kills})
 	l.RequireLegal(t.Context())
 	assert.Positive(t, batches.Load())
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/leaseload"
+	"github.com/pglatch/pglatch/internal/test/tally"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/postgres"
@@ -60,6 +61,7 @@ func overFailOver(t *testing.T, p *pair, l *leaseload.Load, before func()) {
 	atPromotion := l.Granted()
 	l.Await(1)
 	served := time.Now()
+	tally.Faults(t, tally.Fault{Name: "standby promoted", Times: 1, Freed: served.Sub(killed)})
 	l.Await(enough)
 	l.Stop()
 	t.Logf("granted before %d, after %d; the standby took writes %v after the kill, and the first lease was granted %v after that; %+v",
@@ -91,6 +93,7 @@ func TestTheLastLeasesAreLostWhenAnAsynchronousStandbyIsPromotedUnderLoad(t *tes
 	})
 	lost, kept := l.RenewKept(t.Context()), l.Kept()
 	t.Logf("%d leases of %d that were kept are lost", lost, len(kept))
+	tally.Control(t, "%d of %d acknowledged leases are lost", lost, len(kept))
 	assert.Positive(t, lost)
 	assert.Less(t, lost, len(kept), "what the standby had is there")
 	require.ErrorIs(t, l.History.Check(time.Minute), leasetest.ErrIllegal)

@@ -22,6 +22,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/internal/test/tabletrace"
+	"github.com/pglatch/pglatch/internal/test/tally"
 )
 
 const (
@@ -60,6 +61,7 @@ func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
 		stop()
 		holds, total := merge(t, reports)
 		require.Positive(t, total.Lost, "no lock was lost: the faults did not happen")
+		c.tally(t, holds, total)
 		require.NoError(t, judge.Holds(holds, 1))
 		require.Equal(t, total.InTx, c.counter(t, "counter_tx"), "increments under LockTx lose nothing")
 		t.Logf("%d acquisitions, %d of them lost; client-side read-modify-writes lost: %d of %d (what a guarded transaction is for)",
@@ -72,6 +74,7 @@ func TestNeverTwoHoldersWithHandOverWhileLockersClose(t *testing.T) {
 	inAllModes(t, func(t *testing.T, c *counters) {
 		t.Helper()
 		holds, total := merge(t, c.fight(t, duration(t)/2, job{Close: true, HandOver: true}))
+		c.tally(t, holds, total)
 		require.NoError(t, judge.Holds(holds, 1))
 		require.Equal(t, total.InTx, c.counter(t, "counter_tx"))
 		c.requireNothingLeft(t)
@@ -86,6 +89,7 @@ func TestHoldersOverlapForTheDetectionTimeAtMostWhenHandOversMeetKills(t *testin
 		stop()
 		holds, total := merge(t, reports)
 		require.Positive(t, total.Lost)
+		c.tally(t, holds, total)
 		require.NoError(t, judge.Holds(holds, 1))
 		require.Equal(t, total.InTx, c.counter(t, "counter_tx"))
 		c.requireNothingLeft(t)
@@ -97,6 +101,7 @@ func TestNoUpdateIsLostWhenNoSessionDies(t *testing.T) {
 		t.Helper()
 		holds, total := merge(t, c.fight(t, duration(t)/2, job{HandOver: true}))
 		require.Zero(t, total.Lost)
+		c.tally(t, holds, total)
 		require.NoError(t, judge.Holds(holds, 1))
 		require.Equal(t, total.Client, c.counter(t, "counter_client"))
 		require.Equal(t, total.InTx, c.counter(t, "counter_tx"))
@@ -111,6 +116,7 @@ func TestWithoutALockUpdatesAreLostAndTheHistoryIsIllegal(t *testing.T) {
 	require.Error(t, judge.Holds(holds, 1))
 	require.Less(t, c.counter(t, "counter_client"), total.Client)
 	require.Less(t, c.counter(t, "counter_tx"), total.InTx)
+	tally.Control(t, "%d of %d updates were lost, and the history is illegal", total.InTx-c.counter(t, "counter_tx"), total.InTx)
 }
 
 // enoughKills of sessions end a fight in which they are killed, also on a machine

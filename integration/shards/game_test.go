@@ -19,6 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/ledgertest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/tally"
 )
 
 // A game is a server, and the nodes that own shards there.
@@ -237,6 +238,8 @@ func (g *game) requireLegal() {
 	g.T.Helper()
 	tenures, operations, lost := g.Terms.Total()
 	g.T.Logf("%d ownerships, %d operations (%d more were lost on the way)", tenures, operations, lost)
+	tally.Count(g.T, "ownerships", tenures)
+	tally.Count(g.T, "operations", operations)
 	_, _, stale := g.Terms.Fenced()
 	assert.Empty(g.T, stale, "accepted by a fence")
 	assert.Empty(g.T, g.Late(), "operations in a term, after the first operation of a later one")
@@ -247,6 +250,7 @@ func (g *game) requireLegal() {
 func (g *game) summary() {
 	for _, f := range g.faults {
 		o := g.stats[f.Name]
+		tally.Faults(g.T, tally.Fault{Name: f.Name, Times: o.count, Freed: o.owned, Bound: f.Bound(1), Overlap: g.Overlap(f.Name)})
 		g.T.Logf("%-11s %3d times: owned again after %6v at most (bound %v; %d were slower), evenly %6v later; a shard was without operations for %6v; late operations by %v",
 			f.Name, o.count, o.owned.Round(time.Millisecond), f.Bound(1), o.slow, o.even.Round(time.Millisecond), o.gap.Round(time.Millisecond),
 			g.Overlap(f.Name).Round(10*time.Microsecond))

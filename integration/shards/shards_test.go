@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/internal/test/ledgertest"
+	"github.com/pglatch/pglatch/internal/test/tally"
 )
 
 // perGame is how many rounds the same nodes play.
@@ -51,6 +52,7 @@ func TestWithoutGuardsTermsOfShardsOutliveTheirEnds(t *testing.T) {
 		g.round(g.faultNamed("cut off"))
 	}
 	t.Logf("control: %d operations too late, such as: %s", len(g.Late()), g.Late()[0])
+	tally.Control(t, "%d operations too late, and stale writes committed", len(g.Late()))
 	g.Close()
 }
 
@@ -63,6 +65,7 @@ func TestNodesThatTrustMembershipInsteadOfLocksBothOwnAShard(t *testing.T) {
 		late, shared := g.Terms.Drain()
 		if len(late)+len(shared) > 0 {
 			t.Logf("control: on a shard of another: %v, %v", late, shared)
+			tally.Control(t, "%d operations on a shard of another node", len(late)+len(shared))
 			return
 		}
 		require.Less(t, time.Since(began), patience, "nobody owns what another does: the checkers see nothing")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/judge"
+	"github.com/pglatch/pglatch/internal/test/tally"
 )
 
 // perGame is the number of rounds with the same nodes.
@@ -59,6 +60,7 @@ func Control(t *testing.T, s Setup, f Fault) {
 	}
 	c.Close()
 	t.Logf("control: %d operations too late, such as: %s", len(c.late), c.late[0])
+	tally.Control(t, "%d operations too late, such as: %s", len(c.late), c.late[0])
 	t.Logf("control: %d stale operations accepted by an open fence, such as: %s", len(stale), stale[0])
 }
 
@@ -162,12 +164,22 @@ func (c *Cluster) summary() {
 	c.T.Logf("%d rounds, %d terms, %d operations (%d more were lost on the way)", c.rounds, terms, operations, lost)
 	c.T.Logf("fence: %d operations accepted, %d of them stale, %d refused", accepted, len(stale), refused)
 	c.T.Logf("events: %v; counts: %v", c.events, c.counts)
+	tallyTotals(c.T, c.rounds, terms, operations, refused)
 	for _, f := range c.setup.Faults {
 		t := c.statsOf(f.Name)
+		tally.Faults(c.T, tally.Fault{Name: f.Name, Times: t.count, Freed: t.longest, Bound: f.Bound(1), Overlap: t.overlap})
 		c.T.Logf("%-14s %3d times (%d survived): led again after %8v at most (bound %v), late operations by %v at most", f.Name, t.count,
 			t.survived, t.longest.Round(time.Millisecond), f.Bound(1), t.overlap.Round(10*time.Microsecond))
 	}
 	if c.slow > 0 {
 		c.T.Logf("NOTE: %d takeovers took longer than their bound", c.slow)
 	}
+}
+
+func tallyTotals(t *testing.T, rounds, terms, operations, refused int) {
+	t.Helper()
+	tally.Count(t, "rounds", rounds)
+	tally.Count(t, "terms", terms)
+	tally.Count(t, "operations", operations)
+	tally.Count(t, "refused by a fence", refused)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/test/tally"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -165,10 +166,20 @@ func (l *Load) RequireLegal(ctx context.Context) {
 	require.Zero(l.t, l.RenewKept(ctx), "of %d leases that were kept", len(l.kept))
 	counts := l.History.Counts()
 	l.t.Logf("%+v", counts)
+	tallyCounts(l.t, counts)
 	require.NoError(l.t, l.History.Check(2*time.Minute))
 	require.Positive(l.t, counts.Granted)
 	require.GreaterOrEqual(l.t, counts.Refused, counts.Granted/20, "the clients hardly compete")
 	require.Positive(l.t, counts.Ended, "no lease expired under its holder")
+}
+
+func tallyCounts(t *testing.T, c leasetest.Counts) {
+	t.Helper()
+	tally.Count(t, "operations", c.Operations)
+	tally.Count(t, "leases granted", c.Granted)
+	tally.Count(t, "refused", c.Refused)
+	tally.Count(t, "ended under their holders", c.Ended)
+	tally.Count(t, "unknown outcomes", c.Unknown)
 }
 
 // A Remote is a lock server's client as a Store. The server sweeps by itself.
