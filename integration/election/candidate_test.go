@@ -44,7 +44,7 @@ func standOnPostgres(ctx context.Context, child *electiontest.Child) error {
 	if err != nil {
 		return err
 	}
-	c := &candidate{child, ledgertest.Writer{Pool: work, Node: fmt.Sprint(child.Node), Slow: 5 * time.Millisecond}}
+	c := &candidate{child, ledgertest.Writer{Pool: work, Node: fmt.Sprint(child.Node), Slow: 5 * time.Millisecond, Trace: child.Trace}}
 	if !c.Reckless {
 		c.writer.InTx = func(ctx context.Context, pool *pgxpool.Pool, write func(context.Context, pgx.Tx) error) error {
 			return postgres.InTx(ctx, pool, write)

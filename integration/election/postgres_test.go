@@ -15,7 +15,9 @@ import (
 	"github.com/pglatch/pglatch/internal/test/ledgertest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/replay"
 	"github.com/pglatch/pglatch/internal/test/tally"
+	"github.com/pglatch/pglatch/internal/test/trace"
 )
 
 // noticeBound is how long after its successor's first operation a leader may act whose
@@ -85,8 +87,10 @@ func restarted(server *pgserver.Server, l *ledgertest.Ledger) electiontest.Fault
 // leads again soon.
 func TestNoTermOutlivesItsEndWhateverHappensToLeaders(t *testing.T) {
 	setup, l := newSetup(t)
+	setup.Run = replay.Start(t, "elections")
 	c := electiontest.Play(t, setup)
 	l.RequireLegal(t)
+	setup.Run.RequireLegal(trace.Acquired, trace.Released, trace.Lost, trace.Commit, trace.Rests, trace.Fault)
 	ledgertest.RequireDefied(t, c.Count)
 }
 
@@ -111,16 +115,18 @@ func TestTheFirstLookOfAWokenLeaderFindsItsContextEnded(t *testing.T) {
 }
 
 // The control: without guards, and with leaders that do not look at their
-// context, both checkers find what they look for.
+// context, all checkers find what they look for.
 func TestWithoutGuardsTermsOutliveTheirEnds(t *testing.T) {
 	setup, l := newSetup(t)
+	setup.Run = replay.Start(t, "elections")
 	c := electiontest.NewCluster(t, setup)
 	c.Open(3, func(j *electiontest.Job) { j.Stubborn, j.Reckless = true, true })
-	for round := 0; len(c.Late()) == 0 || !l.Illegal(t); round++ {
+	for round := 0; len(c.Late()) == 0 || !l.Illegal(t) || setup.Run.Check() == nil; round++ {
 		require.Less(t, round, 20, "nothing went wrong: the checkers see nothing")
 		c.Round(terminated(l))
 	}
 	t.Logf("control: %d operations too late, such as: %s", len(c.Late()), c.Late()[0])
 	tally.Control(t, "%d operations too late, and stale writes committed", len(c.Late()))
+	setup.Run.RequireRefused()
 	c.Close()
 }

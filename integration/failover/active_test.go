@@ -17,8 +17,10 @@ import (
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/leaseload"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/replay"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/internal/test/tally"
+	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
@@ -107,7 +109,8 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 	t.Parallel()
 	rounds := soak.Size(t, 4, 64) // every other one is a kill
 	f := newFleet(t, 3)
-	config := leaseload.Config{Prefix: "job", TTL: 2 * time.Second}
+	run := replay.Start(t, "leases")
+	config := leaseload.Config{Prefix: "job", TTL: 2 * time.Second, Trace: run.Writer()}
 	var batches atomic.Int64
 	shared := f.client(leasehttp.ClientConfig{
 		BaseURLs: f.urls()[:1], Resends: -1, HTTPClient: &http.Client{Transport: counting{http.DefaultTransport.(*http.Transport).Clone(), &batches}},
@@ -129,6 +132,7 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 	for round := range rounds {
 		l.Await(50)
 		at := f.active(-1)
+		ends := run.Fault(f.addresses[at], [...]string{"killed", "suspended", "restarted", "killed"}[round%4])
 		switch round % 4 {
 		case 0, 3:
 			kills++
@@ -149,6 +153,7 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 			f.active(at)
 			f.start(at)
 		}
+		ends()
 	}
 	l.Await(100)
 	l.AwaitOperations(soak.Size(t, 0, 10_000))
@@ -156,6 +161,7 @@ func TestAHistoryOverThreeLockServersIsLegalWhileTheActiveOneDiesAndIsStopped(t 
 	tally.Faults(t, tally.Fault{Name: "active server killed", Times: kills})
 	tally.Faults(t, tally.Fault{Name: "active server stopped or restarted", Times: rounds - kills})
 	l.RequireLegal(t.Context())
+	run.RequireLegal(trace.LeaseAcquire, trace.LeaseRenew, trace.LeaseRelease)
 	assert.Positive(t, batches.Load())
 }
 

@@ -12,7 +12,9 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/leaseload"
+	"github.com/pglatch/pglatch/internal/test/replay"
 	"github.com/pglatch/pglatch/internal/test/tally"
+	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/postgres"
@@ -40,7 +42,13 @@ const longTTL = leaseload.KeptTTL
 
 func startLoad(t *testing.T, stores ...lease.Store) *leaseload.Load {
 	t.Helper()
-	return leaseload.Start(t, leaseload.Config{Stores: stores, Prefix: "shared", TTL: 200 * time.Millisecond})
+	return startTraced(t, nil, stores...)
+}
+
+// startTraced is startLoad with all calls in a run.
+func startTraced(t *testing.T, run *replay.Run, stores ...lease.Store) *leaseload.Load {
+	t.Helper()
+	return leaseload.Start(t, leaseload.Config{Stores: stores, Prefix: "shared", TTL: 200 * time.Millisecond, Trace: run.Writer()})
 }
 
 func stores(t *testing.T, dsn string) (all []lease.Store) {
@@ -74,9 +82,11 @@ func TestNoAcknowledgedLeaseIsLostWhenASynchronousStandbyIsPromotedUnderLoad(t *
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, mode)
-			l := startLoad(t, stores(t, p.dsn())...)
+			run := replay.Start(t, "leases")
+			l := startTraced(t, run, stores(t, p.dsn())...)
 			overFailOver(t, p, l, func() {})
 			l.RequireLegal(t.Context())
+			run.RequireLegal(trace.LeaseAcquire, trace.LeaseRenew, trace.LeaseRelease)
 		})
 	}
 }
@@ -85,7 +95,8 @@ func TestNoAcknowledgedLeaseIsLostWhenASynchronousStandbyIsPromotedUnderLoad(t *
 func TestTheLastLeasesAreLostWhenAnAsynchronousStandbyIsPromotedUnderLoad(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "")
-	l := startLoad(t, stores(t, p.dsn())...)
+	run := replay.Start(t, "leases")
+	l := startTraced(t, run, stores(t, p.dsn())...)
 	overFailOver(t, p, l, func() {
 		p.caughtUp() // with what was kept until now
 		p.stopStreaming()
@@ -97,6 +108,7 @@ func TestTheLastLeasesAreLostWhenAnAsynchronousStandbyIsPromotedUnderLoad(t *tes
 	assert.Positive(t, lost)
 	assert.Less(t, lost, len(kept), "what the standby had is there")
 	require.ErrorIs(t, l.History.Check(time.Minute), leasetest.ErrIllegal)
+	run.RequireRefused()
 	greatest := make(map[uint64]uint64) // of each era
 	for _, k := range kept {
 		greatest[k.Token/era] = max(greatest[k.Token/era], k.Token%era)

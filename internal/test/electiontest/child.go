@@ -14,39 +14,46 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/judge"
+	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/leader"
 )
 
 // A Child is a running candidate, in a separate process.
 type Child struct {
 	Job
+	Trace      *trace.Writer // nil = nothing is written
 	observer   net.Conn
 	afterwards sync.WaitGroup
 }
 
 func newChild(ctx context.Context, job Job) (*Child, error) {
+	w, err := trace.Open(job.Trace, job.Identity())
+	if err != nil {
+		return nil, err
+	}
 	if job.Observer == "" { // it uses only the log
-		return &Child{Job: job}, nil
+		return &Child{Job: job, Trace: w}, nil
 	}
 	network, address, _ := strings.Cut(job.Observer, " ")
 	observer, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	return &Child{Job: job, observer: observer}, nil
+	return &Child{Job: job, Trace: w, observer: observer}, nil
 }
 
 // Stand joins the election of a backend with an Elector. If also is not nil, it is called for each
 // term with the leader's context, beside the operations. Stand waits for it.
 func (c *Child) Stand(ctx context.Context, backend leader.Backend, also func(leading context.Context)) error {
 	config := c.Config(backend)
-	config.Callbacks = c.callbacks()
+	config.Callbacks = c.callbacks().Then(c.Trace.Elector(config))
 	e, err := leader.New(config)
 	if err != nil {
 		return err
 	}
 	go c.Obey(ctx, e.StepDown, e.Shutdown) // reads until the process ends
 	return e.Run(ctx, func(ctx context.Context) error {
+		defer c.Trace.Work(config.Name, leader.TermOfContext(ctx))()
 		var wg sync.WaitGroup
 		wg.Go(func() { c.Lead(ctx, leader.TermOfContext(ctx)) })
 		if also != nil {

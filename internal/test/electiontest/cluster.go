@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/judge"
+	"github.com/pglatch/pglatch/internal/test/replay"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/leader"
 )
@@ -32,6 +33,8 @@ type Setup struct {
 	// Also are the faults that can hit another node at the same time. Their bounds are added: that node may have just
 	// begun to lead.
 	Also []Fault
+	// Run receives the faults, and the events of all nodes. nil = nothing is written.
+	Run *replay.Run
 	// Free reports that no lock is held, after all nodes have stopped. nil = unknown.
 	Free func() bool
 }
@@ -116,7 +119,7 @@ func (c *Cluster) Start(n int, set func(*Job)) {
 	c.Nodes = nil
 	clear(c.woken)
 	for i := range n {
-		node := NewNode(c.T, Job{Node: i, Observer: "udp4 " + c.queue.address()})
+		node := NewNode(c.T, Job{Node: i, Observer: "udp4 " + c.queue.address(), Trace: c.setup.Run.Path()})
 		c.setup.Join(node)
 		set(&node.Job)
 		node.Start()

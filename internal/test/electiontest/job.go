@@ -41,6 +41,8 @@ type Job struct {
 	Busy bool `json:"busy"`
 	// Reckless nodes do not check their context.
 	Reckless bool `json:"reckless"`
+	// Trace is the directory of a run: see package replay. "" = nothing is written.
+	Trace string `json:"trace"`
 }
 
 // Config is the configuration of the job's Elector on a backend.
@@ -53,7 +55,10 @@ func (j Job) Config(backend leader.Backend) leader.Config {
 }
 
 // Identity returns a name that distinguishes this process from others.
-func (j Job) Identity() string { return fmt.Sprintf("node-%d-%d", j.Node, os.Getpid()) }
+func (j Job) Identity() string { return j.IdentityOf(os.Getpid()) }
+
+// IdentityOf returns the name of the process with a process id.
+func (j Job) IdentityOf(pid int) string { return fmt.Sprintf("node-%d-%d", j.Node, pid) }
 
 // A Role is how a child takes part in an election, until it is asked to stop or ctx ends.
 type Role func(ctx context.Context, c *Child) error

@@ -90,7 +90,7 @@ func (c *Cluster) Round(f Fault) {
 		affected = c.Nodes
 	}
 	began := time.Now()
-	undo := f.Strike(c, c.Nodes[before.Node])
+	undo := c.strike(f, c.Nodes[before.Node])
 	bound := f.Bound
 	also, other, undoAlso := c.strikeAnother(before.Node)
 	if other != nil {
@@ -125,6 +125,20 @@ func (c *Cluster) Round(f Fault) {
 		len(c.Nodes), before.Node, before.Term, f.Name, cmp.Or(also.Name, "well"), after.Node, took.Round(time.Millisecond))
 }
 
+// strike applies a fault to a node, and writes that to the run.
+func (c *Cluster) strike(f Fault, n *Node) (undo func()) {
+	who := n.Job.IdentityOf(n.PID())
+	if f.Outage {
+		who = ""
+	}
+	ends := c.setup.Run.Fault(who, f.Name)
+	repair := f.Strike(c, n)
+	return func() {
+		repair()
+		ends()
+	}
+}
+
 // strikeAnother sometimes applies a fault to a node that follows, or has just begun to lead. Its
 // bounds are the longest of all possible faults.
 func (c *Cluster) strikeAnother(leads int) (f Fault, n *Node, undo func()) {
@@ -136,7 +150,7 @@ func (c *Cluster) strikeAnother(leads int) (f Fault, n *Node, undo func()) {
 	if !f.fits(n.Job) {
 		return Fault{}, nil, func() {}
 	}
-	undo = f.Strike(c, n)
+	undo = c.strike(f, n)
 	for _, other := range c.setup.Also {
 		f.Fixed, f.Quick = max(f.Fixed, other.Fixed), max(f.Quick, other.Quick)
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // outside matches the directories of tests, demos and tools. They import what they like, and no floor imports them.
-var outside = regexp.MustCompile(`^(internal/test|cmd/internal/test|clients|compat|docs|examples|integration|tools)(/|$)|(^|/)testdata(/|$)`)
+var outside = regexp.MustCompile(`^(internal/test|cmd/internal/test|clients|compat|docs|examples|integration|spec|tools)(/|$)|(^|/)testdata(/|$)`)
 
 // A house assigns rooms to floors. A room is a directory with its subdirectories, except those that are rooms themselves.
 type house map[string]int

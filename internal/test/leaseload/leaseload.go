@@ -16,6 +16,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/test/tally"
+	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -31,6 +32,8 @@ type Config struct {
 	TTL    time.Duration // the longest
 	// Ready waits until there is a server, or ctx ends. nil = each client finds out by itself.
 	Ready func(ctx context.Context)
+	// Trace writes all calls, for a replay. nil = nothing is written.
+	Trace *trace.Writer
 }
 
 // A Load is clients that compete for some names, and keep leases on others.
@@ -60,7 +63,7 @@ func Start(t *testing.T, c Config) *Load {
 	l := &Load{History: leasetest.NewHistory(), t: t, config: c, stop: stop}
 	t.Cleanup(l.Stop)
 	for i, store := range c.Stores {
-		client := l.History.Client(store)
+		client := l.History.Client(c.Trace.Store(store))
 		l.clients.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				if c.Ready != nil {

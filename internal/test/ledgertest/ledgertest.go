@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/leader"
 )
 
@@ -70,6 +71,8 @@ type Writer struct {
 	InTx func(ctx context.Context, pool *pgxpool.Pool, work func(context.Context, pgx.Tx) error) error
 	// Slow is how long a transaction takes at most: the longer it lasts, the more can happen meanwhile.
 	Slow time.Duration
+	// Trace writes the commits. nil = nothing is written.
+	Trace *trace.Writer
 
 	defying                    sync.WaitGroup
 	refused, committed, hidden atomic.Int64
@@ -83,11 +86,13 @@ func (w *Writer) Announce(ctx context.Context, key string, term leader.Term) err
 
 // Write is one transaction.
 func (w *Writer) Write(ctx context.Context, key string, term leader.Term) error {
-	if w.InTx == nil {
-		ctx = context.WithoutCancel(ctx)
-		return pgx.BeginFunc(ctx, w.Pool, func(tx pgx.Tx) error { return w.Act(ctx, tx, key, term) })
-	}
-	return w.InTx(ctx, w.Pool, func(ctx context.Context, tx pgx.Tx) error { return w.Act(ctx, tx, key, term) })
+	return w.Trace.Commit(ctx, key, term, func(ctx context.Context) error {
+		if w.InTx == nil {
+			ctx = context.WithoutCancel(ctx)
+			return pgx.BeginFunc(ctx, w.Pool, func(tx pgx.Tx) error { return w.Act(ctx, tx, key, term) })
+		}
+		return w.InTx(ctx, w.Pool, func(ctx context.Context, tx pgx.Tx) error { return w.Act(ctx, tx, key, term) })
+	})
 }
 
 // Act is the write of a transaction.

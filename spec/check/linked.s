@@ -1,0 +1,1 @@
+// This file lets linked.go declare functions without a body.
