@@ -38,6 +38,8 @@ func valid(key namespace.Key) error {
 // connection that its key is requested on, unless another goroutine does.
 func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 	defer r.free()
+	returns := false
+	defer func() { c.desertedUnless(returns, r) }()
 	lock, err := r.lock, error(nil)
 	if ctx.Err() != nil {
 		err = canceled(ctx, r.name)
@@ -58,6 +60,7 @@ func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 		}
 	}
 	if r.Part { // acquireAll checks and traces the whole
+		returns = true
 		return lock, err
 	}
 	if err == nil && ctx.Err() != nil { // both are ready: cancellation wins, and the lock goes back
@@ -68,10 +71,28 @@ func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 		c.noteTaker(lock)
 	}
 	c.traceAcquire(ctx, r, err)
+	returns = true
 	if err != nil {
 		return nil, err
 	}
 	return lock, nil
+}
+
+// desertedUnless clears away a request and its lock if its caller does not return. A context and a Tracer are code of the
+// program, which can panic or end the goroutine. They are never called under mu.
+func (c *core) desertedUnless(returns bool, r *request) {
+	if returns {
+		return
+	}
+	c.mu.Lock()
+	if !r.Settled() {
+		_ = c.table.Withdraw(&r.Request, c.present())
+		c.forget(r)
+		c.run()
+	}
+	c.handOn(r)
+	c.mu.Unlock()
+	c.giveUp(r.lock)
 }
 
 // enter puts a request in the queue of its key and carries out everything that can be done at once. It is

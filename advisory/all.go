@@ -24,9 +24,12 @@ func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, 
 		return nil, err
 	}
 	defer r.free()
+	returns := false
+	defer func() { l.core.desertedUnless(returns, r) }()
 	r.lock.keys = keys
 	err = l.core.acquireAll(ctx, r)
 	l.core.traceAcquire(ctx, r, err)
+	returns = true
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,9 @@ func (c *core) await(r *request) (settled bool) {
 		case r.line > 0:
 			ahead := r.line - 1
 			r.line = 0
-			c.unlocked(func() { c.traceWait(r, ahead) })
+			c.mu.Unlock()
+			c.traceWait(r, ahead)
+			c.mu.Lock() // unless traceWait ends the goroutine
 		case r.searches:
 			r.searches = false
 			c.unlocked(func() { c.database.search(r) })

@@ -42,7 +42,7 @@ func (b *breaker) run() {
 		}
 		answers, err := b.ask()
 		if err != nil {
-			b.core.config.Logger.Debug("looking for deadlocks failed", slog.Any("error", err))
+			b.core.reportTo(func(log *slog.Logger) { log.Debug("looking for deadlocks failed", slog.Any("error", err)) })
 			b.disconnect()
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/session"
@@ -180,9 +181,7 @@ func (n *conn) lose(holders []*locktable.Holder, cause error) {
 
 // close notifies the holders of all lost locks first, and then closes the connection.
 func (n *conn) close(locks []*Lock, cause error) {
-	for _, l := range locks {
-		_ = l.lose(cause) // the lock keeps the loss
-	}
+	background.Each(locks, func(l *Lock) { _ = l.lose(cause) }) // the lock keeps the loss
 	n.core.resumeReports()
 	n.session.Kill(cause) // so that a driver does not wait for an answer
 	<-n.quit

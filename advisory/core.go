@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/pause"
@@ -207,12 +208,12 @@ func (c *core) breaks(holders []*locktable.Holder, cause error) {
 	}
 	c.reports.hold()
 	c.wg.Go(func() {
-		for _, l := range locks {
-			_ = l.lose(cause)
-		}
+		background.Each(locks, func(l *Lock) { _ = l.lose(cause) })
 		c.resumeReports()
 	})
-	go c.config.Logger.Error("the Locker found a bug in itself and has closed: please report it", slog.Any("error", cause)) // it may call Close
+	c.reportTo(func(log *slog.Logger) {
+		log.Error("the Locker found a bug in itself and has closed: please report it", slog.Any("error", cause))
+	})
 }
 
 // lost counts lost holders, under mu, and returns their locks.

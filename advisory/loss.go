@@ -36,6 +36,5 @@ func (l *Lock) lose(cause error) *LostError {
 // context from its parent, which is code of Acquire's caller. The context has ended before the
 // parent is called.
 func (l *Lock) endContext(cancel context.CancelCauseFunc, cause error) {
-	defer l.core.survive(context.Background())
-	cancel(cause)
+	l.core.outlive(context.Background(), func() { cancel(cause) })
 }

@@ -73,13 +73,17 @@ func (c *core) dump(l *Lock) (remark string) {
 		taker = n.taker
 	}
 	c.mu.Unlock()
-	log := c.config.Logger.With(slog.String("key", l.Key().String()), slog.String("label", l.label))
+	about := []any{slog.String("key", l.Key().String()), slog.String("label", l.label)}
 	stack := stackOf(taker)
 	if stack == "" {
-		log.Warn("the goroutine that took the lock has ended, and the lock is held")
+		c.reportTo(func(log *slog.Logger) {
+			log.Warn("the goroutine that took the lock has ended, and the lock is held", about...)
+		})
 		return "the goroutine that took the lock has ended, and the lock is held: another one is to release it, or it was forgotten"
 	}
-	log.Warn("stack of the goroutine that took the lock", slog.String("stack", stack))
+	c.reportTo(func(log *slog.Logger) {
+		log.Warn("stack of the goroutine that took the lock", append(about, slog.String("stack", stack))...)
+	})
 	return "the stack is in the process' log"
 }
 

@@ -102,7 +102,7 @@ func (l *Lock) Release() error {
 	cancel := l.cancel
 	l.mu.Unlock()
 	if cancel != nil {
-		cancel(ErrReleased)
+		l.endContext(cancel, ErrReleased)
 	}
 	loss, _ := errors.AsType[*LostError](err)
 	l.core.traceRelease(l, loss)

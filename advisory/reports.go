@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"bytes"
+	"log/slog"
 	"runtime"
 	"sync"
 	"time"
@@ -24,8 +25,9 @@ type reporter struct {
 // connection usually carries. Further reports are dropped and counted.
 const mostReports = 1 << 16
 
-// A report is a pending report of a loss or of a release.
+// A report is a pending report of a loss or of a release, or another line for the Logger.
 type report struct {
+	line     func(*slog.Logger) // nil = it is of a lock
 	lock     *Lock
 	released bool
 	held     time.Duration
@@ -52,6 +54,9 @@ func (c *core) reportLoss(l *Lock, loss *LostError) {
 	c.stats.lost.Add(1)
 	c.report(report{lock: l, held: loss.Held, loss: loss})
 }
+
+// reportTo queues a line for the Logger.
+func (c *core) reportTo(line func(*slog.Logger)) { c.report(report{line: line}) }
 
 // report queues a report behind the earlier ones.
 func (c *core) report(r report) {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
@@ -169,6 +170,6 @@ func (c *core) skippedReentrant(ctx context.Context, key namespace.Key) {
 	}
 	c.mu.Unlock()
 	if !known {
-		c.config.Logger.InfoContext(ctx, "skipped a lock that the context already holds", slog.String("key", key.String()))
+		background.Logger(c.config.Logger).InfoContext(ctx, "skipped a lock that the context already holds", slog.String("key", key.String()))
 	}
 }

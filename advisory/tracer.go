@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 // A Tracer receives what happens to locks. nil functions are not called. A function that panics is
-// logged, and changes nothing.
+// logged, and changes nothing. If a function ends its goroutine, as FailNow of a test does, the call
+// that it reports on does not return. An acquisition then leaves no lock.
 //
 // The functions run on the goroutine where the event happens, without a mutex held. They must be
 // quick and safe for concurrent use. Reports of losses run on a goroutine of their own, after all
@@ -129,7 +131,10 @@ func (c *core) traceRelease(l *Lock, loss *LostError) {
 // traceEnd makes a report. It also logs a loss, because nobody may be watching the lost lock's context.
 func (c *core) traceEnd(r report) {
 	l, t := r.lock, &c.config.Tracer
-	defer c.survive(l.parent)
+	if r.line != nil {
+		c.tell(r.line)
+		return
+	}
 	if r.released {
 		data := ReleaseData{Key: l.Key(), Label: l.label, Request: l, Held: r.held}
 		if r.loss != nil {
@@ -138,8 +143,9 @@ func (c *core) traceEnd(r report) {
 		trace(l.parent, c, t.Release, data)
 		return
 	}
-	c.config.Logger.WarnContext(l.parent, "lock lost", slog.String("key", l.Key().String()),
-		slog.Duration("held", r.held), slog.Any("error", r.loss.Cause))
+	c.tell(func(log *slog.Logger) {
+		log.WarnContext(l.parent, "lock lost", slog.String("key", l.Key().String()), slog.Duration("held", r.held), slog.Any("error", r.loss.Cause))
+	})
 	trace(l.parent, c, t.Loss, LossData{
 		Key: l.Key(), Label: l.label, Request: l, Held: r.held, Reason: reasonOf(r.loss.Cause), Err: r.loss,
 	})
@@ -148,8 +154,9 @@ func (c *core) traceEnd(r report) {
 // traceDropped logs how many reports were dropped.
 func (c *core) traceDropped(n int64) {
 	if n > 0 {
-		defer c.survive(context.Background())
-		c.config.Logger.Warn("losses and releases were not reported: the Logger or the Tracer is too slow", slog.Int64("reports", n))
+		c.tell(func(log *slog.Logger) {
+			log.Warn("losses and releases were not reported: the Logger or the Tracer is too slow", slog.Int64("reports", n))
+		})
 	}
 }
 
@@ -159,34 +166,47 @@ func trace[D any](ctx context.Context, c *core, call func(context.Context, D), d
 	if call == nil {
 		return
 	}
-	defer c.survive(ctx)
-	call(ctx, data)
+	c.outlive(ctx, func() { call(ctx, data) })
 }
 
 // traced returns a Locker of a new core, after the tracer has received it.
 func (c *core) traced() *Locker {
 	l := &Locker{core: c}
-	c.traceOpen(l)
-	return l
-}
-
-func (c *core) traceOpen(l *Locker) {
-	if open := c.config.Tracer.Open; open != nil {
-		defer c.survive(context.Background())
-		c.untrace = open(l)
+	open := c.config.Tracer.Open
+	if open == nil {
+		return l
 	}
+	returns := false
+	defer func() {
+		if !returns {
+			l.Close()
+		}
+	}()
+	c.outlive(context.Background(), func() { c.untrace = open(l) })
+	returns = true
+	return l
 }
 
 // traceClose reports that the Locker is closed.
 func (c *core) traceClose() {
 	if c.untrace != nil {
-		defer c.survive(context.Background())
-		c.untrace()
+		c.outlive(context.Background(), c.untrace)
 	}
 }
 
-func (c *core) survive(ctx context.Context) {
-	if p := recover(); p != nil {
-		c.config.Logger.ErrorContext(ctx, "tracer panicked", slog.Any("panic", p))
+// outlive calls a function of the program on its caller's goroutine. A panic is logged. The function can also end the
+// goroutine, so nobody calls outlive under mu, or without a defer that clears away what would be left behind.
+func (c *core) outlive(ctx context.Context, f func()) {
+	failed := func(err error) {
+		c.tell(func(log *slog.Logger) { log.ErrorContext(ctx, "tracer panicked", slog.Any("panic", err)) })
 	}
+	if err := background.Call(func() error { f(); return nil }, failed); err != nil {
+		failed(err)
+	}
+}
+
+// tell calls the Logger on its caller's goroutine, as outlive does: a report that the Logger makes may close the Locker.
+// A panic of the Logger is dropped, because nobody else can receive it.
+func (c *core) tell(line func(*slog.Logger)) {
+	_ = background.Call(func() error { line(c.config.Logger); return nil }, func(error) {})
 }

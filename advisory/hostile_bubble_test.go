@@ -1,0 +1,247 @@
+package advisory_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+)
+
+// ends are the ways in which a function of the program does not return.
+var ends = map[string]func(){
+	"panics":             func() { panic("hostile") },
+	"ends its goroutine": runtime.Goexit, // as FailNow of a test does
+}
+
+// survive runs a call on a goroutine of its own, and reports whether it returned.
+func survive(call func()) (returned bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = recover() }()
+		call()
+		returned = true
+	}()
+	<-done
+	return returned
+}
+
+// A hostileContext calls a function before each of its methods.
+type hostileContext struct {
+	context.Context
+	call func()
+}
+
+func (c hostileContext) Err() error {
+	c.call()
+	return c.Context.Err()
+}
+
+func (c hostileContext) Done() <-chan struct{} {
+	c.call()
+	return c.Context.Done()
+}
+
+func (c hostileContext) Value(key any) any {
+	c.call()
+	return c.Context.Value(key)
+}
+
+func (c hostileContext) Deadline() (time.Time, bool) {
+	c.call()
+	return c.Context.Deadline()
+}
+
+// acquisitions are all ways to lock entity 1.
+var acquisitions = map[string]func(ctx context.Context, l *advisory.Locker) error{
+	"Acquire": func(ctx context.Context, l *advisory.Locker) error { return give(l.Acquire(ctx, entity(1))) },
+	"shared": func(ctx context.Context, l *advisory.Locker) error {
+		return give(l.With(shared).Acquire(ctx, entity(1)))
+	},
+	"TryAcquire": func(ctx context.Context, l *advisory.Locker) error { return give(l.TryAcquire(ctx, entity(1))) },
+	"AcquireAll": func(ctx context.Context, l *advisory.Locker) error {
+		return give(l.AcquireAll(ctx, entity(1), entity(2), entity(3)))
+	},
+	"AcquireSlot": func(ctx context.Context, l *advisory.Locker) error { return give(l.AcquireSlot(ctx, entity(1), 2)) },
+	"Do":          func(ctx context.Context, l *advisory.Locker) error { return l.Do(ctx, entity(1), nothing) },
+	"DoOrSkip": func(ctx context.Context, l *advisory.Locker) error {
+		_, err := l.DoOrSkip(ctx, entity(1), nothing)
+		return err
+	},
+}
+
+func give(lock *advisory.Lock, err error) error {
+	if err != nil {
+		return err
+	}
+	return lock.Release()
+}
+
+// Each method of a context does not return, once in each call of it that an acquisition makes. The last round has so many calls
+// that none is hostile.
+func TestAContextThatPanicsLeavesNoLock(t *testing.T) {
+	t.Parallel()
+	for how, end := range ends {
+		for name, acquire := range acquisitions {
+			for _, waits := range []bool{false, true} {
+				t.Run(fmt.Sprint(how, "/", name, "/waits=", waits), func(t *testing.T) {
+					t.Parallel()
+					inBubble(t, func(w *world) {
+						l, other := w.open(advisory.Config{}), w.open(advisory.Config{})
+						for round := 1; ; round++ {
+							calls := 0
+							ctx := hostileContext{w.Context(), func() {
+								if calls++; calls == round {
+									end()
+								}
+							}}
+							if waits {
+								first := w.acquire(other, 1)
+								time.AfterFunc(time.Second, func() { assert.NoError(w, first.Release()) })
+							}
+							returned := survive(func() { _ = acquire(ctx, l) })
+							time.Sleep(2 * time.Second)
+							w.assertIdle(l)
+							assert.Empty(w, w.server.Locked(), "in round %d", round)
+							if w.Failed() || returned && calls < round {
+								assert.Greater(w, round, 3, "the context was used")
+								return
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// A hostileTracer calls a function in one of a Tracer's functions.
+func hostileTracer(in string, call func()) (t advisory.Tracer) {
+	switch in {
+	case "Open":
+		t.Open = func(*advisory.Locker) func() { call(); return nil }
+	case "closed":
+		t.Open = func(*advisory.Locker) func() { return call }
+	case "Wait":
+		t.Wait = func(context.Context, advisory.WaitData) { call() }
+	case "Acquire":
+		t.Acquire = func(context.Context, advisory.AcquireData) { call() }
+	case "Release":
+		t.Release = func(context.Context, advisory.ReleaseData) { call() }
+	case "Loss":
+		t.Loss = func(context.Context, advisory.LossData) { call() }
+	}
+	return t
+}
+
+func TestATracerThatDoesNotReturnLeavesNoLock(t *testing.T) {
+	t.Parallel()
+	for how, end := range ends {
+		for _, in := range []string{"Open", "closed", "Wait", "Acquire", "Release", "Loss"} {
+			for name, acquire := range acquisitions {
+				t.Run(how+"/"+in+"/"+name, func(t *testing.T) {
+					t.Parallel()
+					inBubble(t, func(w *world) {
+						var called atomic.Int64
+						tracer := hostileTracer(in, func() { called.Add(1); end() })
+						other := w.open(advisory.Config{})
+						var l *advisory.Locker
+						if !survive(func() { l, _ = openOn(w.server, w.config(advisory.Config{Tracer: tracer})) }) {
+							assert.Positive(w, called.Load())
+							return // nothing of the Locker is left, or the bubble would not end
+						}
+						first := w.acquire(other, 1)
+						time.AfterFunc(time.Second, func() { assert.NoError(w, first.Release()) })
+						survive(func() { _ = acquire(w.Context(), l) })
+						time.Sleep(2 * time.Second)
+						w.assertIdle(l)
+						survive(func() { _ = acquire(w.Context(), l) })
+						w.assertIdle(l)
+						assert.Empty(w, w.server.Locked())
+						w.release(w.acquire(other, 1))
+						survive(l.Close)
+						synctest.Wait()
+						assert.Zero(w, l.Stats().Sessions)
+						if !slices.Contains([]string{"Wait", "Loss"}, in) {
+							assert.Positive(w, called.Load())
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestALoggerThatPanicsEndsNothing(t *testing.T) {
+	t.Parallel()
+	for how, end := range ends {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				var called atomic.Int64
+				l := w.open(advisory.Config{Logger: slog.New(lossLog{func() { called.Add(1); end() }})})
+				for range 2 {
+					lock, another := w.acquire(l, 1), w.acquire(l, 2)
+					w.server.KillSessions()
+					<-lock.Lost()
+					<-another.Lost()
+					require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+					require.ErrorIs(w, another.Release(), advisory.ErrLost)
+				}
+				outer := w.acquire(l, 1)
+				ran, err := l.DoOrSkip(outer.Context(), entity(1), nothing)
+				require.NoError(w, err)
+				assert.False(w, ran)
+				w.release(outer)
+				synctest.Wait()
+				assert.Equal(w, int64(5), called.Load())
+			})
+		})
+	}
+}
+
+// The contexts of all holders of a lost connection end, whatever a context of one of them does.
+func TestAContextThatDoesNotReturnHidesNoLoss(t *testing.T) {
+	t.Parallel()
+	for how, end := range ends {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			inBubbleOf(t, many, func(w *world) {
+				l := w.open(advisory.Config{})
+				var hostile atomic.Bool
+				var locks []*advisory.Lock
+				var derived []context.Context
+				for i := range int64(5) {
+					lock, err := l.Acquire(valueFunc{w.Context(), func() {
+						if hostile.Load() {
+							end()
+						}
+					}}, entity(i))
+					require.NoError(w, err)
+					ctx, cancel := context.WithCancel(lock.Context())
+					defer cancel()
+					locks, derived = append(locks, lock), append(derived, ctx)
+				}
+				time.Sleep(time.Second) // the connection is watched by now
+				hostile.Store(true)
+				w.server.KillSessions()
+				synctest.Wait()
+				hostile.Store(false)
+				for i, lock := range locks {
+					assert.ErrorIs(w, context.Cause(derived[i]), advisory.ErrLost)
+					require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+				}
+			})
+		})
+	}
+}

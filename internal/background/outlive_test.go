@@ -1,0 +1,102 @@
+package background_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/background"
+)
+
+var errWork = errors.New("no paper")
+
+func TestOutliveReturnsWhateverTheFunctionDoes(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, background.Outlive(func() error { return nil }))
+	require.ErrorIs(t, background.Outlive(func() error { return errWork }), errWork)
+	require.ErrorIs(t, background.Outlive(func() error { runtime.Goexit(); return nil }), background.ErrGoexit)
+	err := background.Outlive(func() error { panic("no paper") })
+	panicked, ok := errors.AsType[*background.PanicError](err)
+	require.True(t, ok)
+	assert.Equal(t, "no paper", panicked.Value)
+	assert.Equal(t, "no paper", err.Error())
+	assert.Contains(t, string(panicked.Stack), t.Name(), "where it panicked")
+	require.ErrorIs(t, background.Outlive(func() error { panic(errWork) }), errWork)
+}
+
+func TestACallTellsThatItsGoroutineEnds(t *testing.T) {
+	t.Parallel()
+	never := func(err error) { assert.NoError(t, err) }
+	require.ErrorIs(t, background.Call(func() error { return errWork }, never), errWork)
+	require.ErrorIs(t, background.Call(func() error { panic(errWork) }, never), errWork)
+	done, told := make(chan struct{}), error(nil)
+	go func() {
+		defer close(done)
+		_ = background.Call(func() error { runtime.Goexit(); return nil }, func(err error) { told = err })
+		told = nil // the goroutine has ended
+	}()
+	<-done
+	assert.ErrorIs(t, told, background.ErrGoexit)
+}
+
+func TestEachReachesAllWhateverTheFunctionDoes(t *testing.T) {
+	t.Parallel()
+	var reached []int
+	background.Each([]int{1, 2, 3, 4}, func(n int) {
+		reached = append(reached, n)
+		switch n {
+		case 2:
+			panic(errWork)
+		case 3, 4:
+			runtime.Goexit()
+		}
+	})
+	assert.Equal(t, []int{1, 2, 3, 4}, reached)
+}
+
+// A hostileHandler calls a function in each method.
+type hostileHandler struct {
+	slog.Handler
+	call func()
+}
+
+func (h hostileHandler) Enabled(context.Context, slog.Level) bool {
+	h.call()
+	return true
+}
+
+func (h hostileHandler) Handle(context.Context, slog.Record) error {
+	h.call()
+	return nil
+}
+
+func (h hostileHandler) WithAttrs([]slog.Attr) slog.Handler {
+	h.call()
+	return h
+}
+
+func (h hostileHandler) WithGroup(string) slog.Handler {
+	h.call()
+	return h
+}
+
+func TestALoggerReturnsWhateverItsHandlerDoes(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(){"panics": func() { panic("full") }, "ends its goroutine": runtime.Goexit, "works": func() {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			calls := 0
+			log := background.Logger(slog.New(hostileHandler{slog.DiscardHandler, func() { calls++; call() }}))
+			log.With(slog.Int("n", 1)).WithGroup("g").Error("text")
+			_ = log.Handler().Handle(t.Context(), slog.Record{})
+			assert.GreaterOrEqual(t, calls, 4)
+			assert.Same(t, log, background.Logger(log), "it is protected already")
+		})
+	}
+	assert.Equal(t, slog.DiscardHandler, background.Logger(nil).Handler())
+}
