@@ -71,6 +71,7 @@ func (c Config) poolConfig(cc *pgx.ConnConfig) (*pgxpool.Config, error) {
 // server.
 func (c Config) connConfig() *pgx.ConnConfig {
 	cc := c.ConnConfig.Copy()
+	outlive(cc)
 	cc.ConnectTimeout = c.dialBound()
 	cc.DialFunc = boundDial(cc.DialFunc, cc.ConnectTimeout)
 	cc.DialFunc = checkDial(cc.DialFunc)

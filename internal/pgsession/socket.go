@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/internal/background"
 )
 
 // userTimeout is how long sent data may stay unacknowledged: keepalive probes are not sent while data
@@ -21,7 +23,13 @@ func boundDial(dial pgconn.DialFunc, timeout time.Duration) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		return abandon(ctx, func() (net.Conn, error) { return dial(ctx, network, addr) }, func(late net.Conn) {
+		return abandon(ctx, func() (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err == nil && conn == nil {
+				err = errNoConn
+			}
+			return conn, err
+		}, func(late net.Conn) {
 			if late != nil {
 				_ = late.Close()
 			}
@@ -33,14 +41,16 @@ func boundDial(dial pgconn.DialFunc, timeout time.Duration) pgconn.DialFunc {
 const abandonAfter = 100 * time.Millisecond
 
 // abandon calls a function of the program. It returns soon after ctx ends, even if the function ignores
-// ctx. late receives a result that comes too late.
+// ctx. late receives a result that comes too late. If the function panics or ends its goroutine, that is
+// an error.
 func abandon[T any](ctx context.Context, call func() (T, error), late func(T)) (T, error) {
 	var result T
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		result, err = call()
+		ended := func(failure error) { err = failure }
+		err = background.Call(func() (err error) { result, err = call(); return err }, ended)
 	}()
 	select {
 	case <-done:
