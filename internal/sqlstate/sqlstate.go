@@ -62,6 +62,18 @@ func Of(err error) string {
 	return ""
 }
 
+// Undone reports whether the server has undone what failed with this code, and another try may succeed.
+// "" and other codes are not of that kind: the outcome is unknown, or another try fails too.
+func Undone(code string) bool {
+	switch code {
+	case LockNotAvailable, QueryCanceled, CannotConnectNow:
+		return true
+	case UnknownCompletion:
+		return false
+	}
+	return strings.HasPrefix(code, ClassRollback) || strings.HasPrefix(code, ClassResources)
+}
+
 // RefusesTransactions reports whether PgBouncer in statement mode refused a transaction. The code of this error is that of
 // any protocol violation.
 func RefusesTransactions(err error) bool {

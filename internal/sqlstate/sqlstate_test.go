@@ -24,3 +24,15 @@ func TestOnlyAnErrorOfTheServersHasACode(t *testing.T) {
 	assert.Empty(t, sqlstate.Of(nil))
 	assert.Empty(t, sqlstate.Of(errors.ErrUnsupported))
 }
+
+func TestUndoneIsWhatAnotherTryMayDo(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{
+		sqlstate.LockNotAvailable, sqlstate.QueryCanceled, sqlstate.CannotConnectNow, sqlstate.Deadlock, sqlstate.OutOfMemory, "40001", "53300",
+	} {
+		assert.True(t, sqlstate.Undone(code), code)
+	}
+	for _, code := range []string{"", sqlstate.UnknownCompletion, sqlstate.UniqueViolation, sqlstate.AdminShutdown, sqlstate.ReadOnly, "08006", "XX000"} {
+		assert.False(t, sqlstate.Undone(code), code)
+	}
+}

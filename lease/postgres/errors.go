@@ -50,7 +50,7 @@ func unreachable(err error) error {
 	}
 	code := sqlstate.Of(err)
 	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // while the pool had no connection
-	if isBusy(code) || strings.HasPrefix(code, sqlstate.ClassConnection) || strings.HasPrefix(code, sqlstate.ClassIntervention) || ended || brokeOff(err) {
+	if sqlstate.Undone(code) || strings.HasPrefix(code, sqlstate.ClassConnection) || strings.HasPrefix(code, sqlstate.ClassIntervention) || ended || brokeOff(err) {
 		return busyError(err)
 	}
 	return fmt.Errorf("lease/postgres: %w: connecting: %w", lease.ErrNotReady, err)
@@ -71,7 +71,7 @@ func failed(err error) error {
 	}
 	code := sqlstate.Of(err)
 	switch {
-	case isBusy(code), pgconn.SafeToRetry(err):
+	case sqlstate.Undone(code), pgconn.SafeToRetry(err):
 		return busyError(err)
 	case code == sqlstate.ReadOnly:
 		return busyError(fmt.Errorf("%w: %w", errReadOnly, err))
@@ -104,15 +104,3 @@ func isUndone(err error) bool {
 // isImpatient reports whether a statement got no lock in the time that it waits for one. It can be
 // any lock, such as that of a table that a vacuum shortens or that grows.
 func isImpatient(err error) bool { return sqlstate.Of(err) == sqlstate.LockNotAvailable }
-
-// isBusy reports whether an error with this SQLSTATE says that nothing was done and that another
-// try may succeed.
-func isBusy(code string) bool {
-	switch code {
-	case sqlstate.LockNotAvailable, sqlstate.QueryCanceled, sqlstate.CannotConnectNow:
-		return true
-	case sqlstate.UnknownCompletion:
-		return false
-	}
-	return strings.HasPrefix(code, sqlstate.ClassRollback) || strings.HasPrefix(code, sqlstate.ClassResources)
-}

@@ -58,7 +58,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 		return nil
 	case code == sqlstate.Privilege:
 		return fmt.Errorf("lease/postgres: %w: the role may not make the schema %s: let one that may run Store.Migrate or postgres.Schema: %w", lease.ErrNotReady, schemaName, err)
-	case code == sqlstate.ReadOnly || isBusy(code):
+	case code == sqlstate.ReadOnly || sqlstate.Undone(code):
 		return failed(err)
 	}
 	if sqlstate.RefusesTransactions(err) {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -34,7 +33,7 @@ func failed(table string, err error) error {
 		return fmt.Errorf("once/postgres: %w", err)
 	case code == sqlstate.NoTransaction:
 		return fmt.Errorf("once/postgres: %w: pass a transaction, not a pool or a connection: %w", ErrNoTransaction, err)
-	case isBusy(code), pgconn.SafeToRetry(err):
+	case sqlstate.Undone(code), code == sqlstate.UniqueViolation, pgconn.SafeToRetry(err):
 		return fmt.Errorf("once/postgres: %w: %w", once.ErrBusy, err)
 	case code == sqlstate.ProtocolViolation:
 		return fmt.Errorf("once/postgres: %w: the pooler refuses transactions, as in statement mode: connect to PostgreSQL directly, or through a pool in session or transaction mode: %w",
@@ -54,16 +53,4 @@ func failed(table string, err error) error {
 			once.ErrNotReady, table, err)
 	}
 	return fmt.Errorf("once/postgres: %w", err)
-}
-
-// isBusy reports whether an error with this SQLSTATE says that nothing was done, and that another
-// transaction may succeed.
-func isBusy(code string) bool {
-	switch code {
-	case sqlstate.LockNotAvailable, sqlstate.QueryCanceled, sqlstate.CannotConnectNow, sqlstate.UniqueViolation:
-		return true
-	case sqlstate.UnknownCompletion:
-		return false
-	}
-	return strings.HasPrefix(code, sqlstate.ClassRollback) || strings.HasPrefix(code, sqlstate.ClassResources)
 }
