@@ -2,12 +2,13 @@ package once
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -56,7 +57,7 @@ type Config struct {
 }
 
 func (c Config) validated() (Config, error) {
-	c.Node = cmp.Or(c.Node, nodeName())
+	c.Node = cmp.Or(c.Node, identity.Process())
 	c.Window = cmp.Or(c.Window, DefaultWindow)
 	c.Early = cmp.Or(c.Early, DefaultEarly)
 	c.TTL = cmp.Or(c.TTL, DefaultTTL).Truncate(time.Millisecond)
@@ -119,6 +120,14 @@ const (
 // UTF-8 without control characters, and without segments "." or ".." between slashes.
 func ValidateJob(job string) error { return validateName("job", job, maxJob) }
 
+// CheckWork returns an *InvalidError for a nil function, for stores that run work themselves.
+func CheckWork(fn func(ctx context.Context) error) error {
+	if fn == nil {
+		return &InvalidError{"fn", "nil", "give the function that does the work, or call Runner.Claim to do it elsewhere"}
+	}
+	return nil
+}
+
 func validateName(field, value string, longest int) error {
 	if len(value) > longest {
 		return &InvalidError{field, strconv.Itoa(len(value)) + " bytes long", fmt.Sprintf("use at most %d", longest)}
@@ -127,14 +136,6 @@ func validateName(field, value string, longest int) error {
 		return &InvalidError{field, invalid.Value, invalid.Remedy}
 	}
 	return nil
-}
-
-func nodeName() string {
-	host, err := os.Hostname()
-	if err != nil || len(host) > maxNode/2 {
-		host = "node"
-	}
-	return host + "/" + strconv.Itoa(os.Getpid())
 }
 
 // Check returns a *WindowError unless the tick is in the window at now, the store's time.

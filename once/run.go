@@ -3,9 +3,11 @@ package once
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/renew"
@@ -33,7 +35,10 @@ type Run struct {
 func newRun(ctx context.Context, config Config, c Claim, sent boottime.Moment) *Run {
 	r := &Run{config: config, claim: c, parent: ctx, ended: make(chan struct{})}
 	r.until.Set(trust(sent, c.Remaining))
-	r.work, r.lose = boottime.NewContext(WithClaim(ctx, c), r.expired)
+	work, lose := boottime.NewContext(WithClaim(ctx, c), r.expired)
+	r.work, r.lose = work, func(cause error) {
+		_ = background.Outlive(func() error { lose(cause); return nil }) // it calls methods of ctx
+	}
 	renewals, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop = stop
 	go r.renew(renewals, sent)
@@ -88,7 +93,8 @@ func (r *Run) renew(ctx context.Context, sent boottime.Moment) {
 	k := &renew.Keeper[renewal]{
 		Rules: renew.Times{Duration: r.config.TTL}.WithDefaults().Rules(), Left: r.until.Left, Judge: r.judge,
 		Renew: func(ctx context.Context) renewal {
-			remaining, err := r.config.Store.Renew(ctx, r.claim, r.config.TTL)
+			var remaining time.Duration
+			err := background.Outlive(func() (err error) { remaining, err = r.config.Store.Renew(ctx, r.claim, r.config.TTL); return err })
 			return renewal{remaining, err}
 		},
 	}
@@ -126,7 +132,10 @@ func (r *Run) do(fn func(context.Context) error) (Record, error) {
 // end could not be recorded. Once a run has ended, End only returns the result of the first call.
 func (r *Run) End(err error) (Record, error) {
 	r.end.Do(func() {
-		state := r.outcome(err)
+		state := Failed
+		if failure := background.Outlive(func() error { state = r.outcome(err); return nil }); failure != nil {
+			err = errors.Join(err, fmt.Errorf("once: Config.Retry: %w", failure))
+		}
 		noted := r.note(state)
 		r.stop()
 		<-r.ended
@@ -162,7 +171,7 @@ func (r *Run) note(s State) error {
 	ctx := context.WithoutCancel(r.parent)
 	for {
 		within, cancel := context.WithTimeout(ctx, max(r.until.Left(), r.config.TTL))
-		err := r.config.Store.End(within, r.claim, s)
+		err := background.Outlive(func() error { return r.config.Store.End(within, r.claim, s) })
 		cancel()
 		if err == nil || errors.Is(err, ErrLost) {
 			return err

@@ -41,13 +41,16 @@ type Result struct {
 // Do returns fn's error, or:
 //
 //   - *WindowError if the tick is too old, or in the future
-//   - *InvalidError for a field that is out of bounds
+//   - *InvalidError for a field that is out of bounds, and for a nil fn: nothing was claimed
 //   - *LostError, joined with fn's error, if the end could not be recorded: fn has run, at least in
 //     part, and another node may run the tick again
 //   - the store's error, from before fn was called: nothing was run
 //
 // If fn panics, the tick ends as if fn had failed with an error, without a call of Retry.
 func (r *Runner) Do(ctx context.Context, job string, tick time.Time, fn func(ctx context.Context) error) (Result, error) {
+	if err := CheckWork(fn); err != nil {
+		return Result{}, err
+	}
 	run, err := r.Claim(ctx, job, tick)
 	if taken, ok := errors.AsType[*TakenError](err); ok {
 		return Result{Record: taken.Record}, nil

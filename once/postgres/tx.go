@@ -70,6 +70,9 @@ func (o Options) DoSQLTx(ctx context.Context, tx SQLTx, job string, tick time.Ti
 }
 
 func (o Options) do(ctx context.Context, tx pgsession.Tx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
+	if err := once.CheckWork(fn); err != nil {
+		return once.Result{}, err
+	}
 	table := cmp.Or(o.Table, DefaultTable)
 	if err := validateTable(table); err != nil {
 		return once.Result{}, err

@@ -53,6 +53,14 @@ func done(t *testing.T, pool *pgxpool.Pool) int {
 	return one[int](t, pool, "SELECT count(*) FROM done")
 }
 
+func TestANilFunctionRunsInNoTransaction(t *testing.T) {
+	t.Parallel()
+	_, err := postgres.DoTx(t.Context(), nil, "report", thisMinute(), nil)
+	require.ErrorIs(t, err, once.ErrInvalid)
+	_, err = postgres.DoSQLTx(t.Context(), nil, "report", thisMinute(), nil)
+	require.ErrorIs(t, err, once.ErrInvalid)
+}
+
 func TestThatATickRanAndWhatItDidAreCommittedTogether(t *testing.T) {
 	t.Parallel()
 	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
