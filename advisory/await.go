@@ -119,8 +119,13 @@ func (c *core) gaveUp(ctx context.Context, r *request) error {
 	return e
 }
 
-// errLeft means that the server did not answer in time.
-var errLeft = errors.New("no answer from the server in time")
+// over returns why a wait is over: the cause of ctx, or the end of the Locker's Wait.
+func over(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return context.DeadlineExceeded
+}
 
 // explain types an error of a session or of the table for one request. It is not called under mu, because the
 // context of a lock checks its lock.
@@ -144,9 +149,9 @@ func (c *core) explain(r *request, err error) error {
 		}
 		return e
 	case errors.Is(err, locktable.ErrDialing), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("advisory: lock %v: %w: no connection within %v: %w", r.name, ErrUnavailable, waited.Round(time.Millisecond), context.DeadlineExceeded)
+		return fmt.Errorf("advisory: lock %v: %w: no connection within %v: %w", r.name, ErrUnavailable, waited.Round(time.Millisecond), over(ctx))
 	case errors.Is(err, locktable.ErrNoReply):
-		return fmt.Errorf("advisory: lock %v: %w: the connection ended: %w", r.name, ErrUnavailable, errLeft)
+		return fmt.Errorf("advisory: lock %v: %w: no answer from the server within %v: %w", r.name, ErrUnavailable, waited.Round(time.Millisecond), over(ctx))
 	case errors.Is(err, ErrLockTableFull):
 		return c.tableFull(r.name, err)
 	case errors.Is(err, ErrLost):

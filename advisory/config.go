@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -171,6 +172,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, &ConfigError{"Wait", c.Wait, "use a positive duration, 0 for the default of 15s, or NoTimeout"}
 	case strings.ContainsRune(c.ApplicationName, 0):
 		return c, &ConfigError{"ApplicationName", strconv.Quote(c.ApplicationName), "leave out the zero byte, which PostgreSQL does not take"}
+	case !utf8.ValidString(c.ApplicationName):
+		return c, &ConfigError{"ApplicationName", strconv.Quote(c.ApplicationName), "use valid UTF-8"}
 	case c.SessionTTL < session.MinTTL || c.SessionTTL > session.MaxTTL:
 		return c, &ConfigError{"SessionTTL", c.SessionTTL, "use 500ms to 24h, or 0 for the default of 15s"}
 	case c.BreakDeadlocks && c.Answer.Off:

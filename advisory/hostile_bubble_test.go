@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -15,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session/memory"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // ends are the ways in which a function of the program does not return.
@@ -243,5 +246,39 @@ func TestAContextThatDoesNotReturnHidesNoLoss(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestADeadlineBeforeTheAnswerIsTheCause(t *testing.T) {
+	t.Parallel()
+	errHurry := errors.New("hurry")
+	inBubble(t, func(w *world) {
+		l, f := w.openFaulty(advisory.Config{})
+		w.release(w.acquire(l, 2)) // there is a connection
+		f.onTry = func(namespace.Tag) error { time.Sleep(10 * time.Second); return nil }
+		for _, cause := range []error{context.DeadlineExceeded, errHurry} {
+			ctx, cancel := context.WithTimeoutCause(w.Context(), time.Second, cause)
+			_, err := l.Acquire(ctx, entity(1))
+			cancel()
+			require.ErrorIs(w, err, cause)
+			require.ErrorIs(w, err, advisory.ErrUnavailable)
+			require.NotContains(w, err.Error(), "the connection ended")
+			time.Sleep(time.Minute)
+		}
+		_, err := l.With(advisory.Options{Wait: time.Second}).Acquire(w.Context(), entity(1))
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.ErrorContains(w, err, "no answer from the server within")
+		time.Sleep(time.Minute)
+		f.onTry = nil
+	})
+}
+
+func TestANameThatPostgreSQLCannotStoreIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a\x00b", "\xff"} {
+		var wrong *advisory.ConfigError
+		_, err := openOn(memory.NewServer(), advisory.Config{ApplicationName: name})
+		require.ErrorAs(t, err, &wrong)
+		assert.Equal(t, "ApplicationName", wrong.Field)
 	}
 }

@@ -19,7 +19,7 @@ func reasonOf(cause error) string {
 		return lossreason.Crash
 	}
 	switch {
-	case errors.Is(cause, session.ErrSilent), errors.Is(cause, errLeft):
+	case errors.Is(cause, session.ErrSilent):
 		return lossreason.Silent
 	case errors.Is(cause, session.ErrNotHeld):
 		return lossreason.NotHeld
