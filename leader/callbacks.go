@@ -1,12 +1,15 @@
 package leader
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/background"
 )
 
 // slowCallback is how long a callback may take before a warning names it.
@@ -126,18 +129,12 @@ func (e *Elector) emit(v Event) {
 func (e *Elector) call(name string, call func(), kind EventKind) error {
 	log := e.log.With(slog.String("callback", name), slog.String("event", kind.String()))
 	defer time.AfterFunc(slowCallback, func() { log.Warn("a callback takes long: transitions wait for it") }).Stop()
-	result := make(chan error, 1)
-	go func() { // the lifecycle goroutine must survive a runtime.Goexit, such as FailNow's
-		err := fmt.Errorf("leader: %w: %s: it has ended its goroutine", ErrPanic, name)
-		defer func() {
-			if r := recover(); r != nil {
-				err = fmt.Errorf("leader: %w: %s: %v", ErrPanic, name, r)
-				log.Error("a callback panicked", slog.Any("panic", r))
-			}
-			result <- err
-		}()
-		call()
-		err = nil
-	}()
-	return <-result
+	err := background.Outlive(func() error { call(); return nil })
+	if err == nil {
+		return nil
+	}
+	if p, ok := errors.AsType[*background.PanicError](err); ok {
+		log.Error("a callback panicked", slog.Any("panic", p.Value))
+	}
+	return fmt.Errorf("leader: %w: %s: %w", ErrPanic, name, err)
 }

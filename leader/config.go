@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader/backoff"
@@ -115,7 +117,7 @@ func (c Config) withDefaults() (Config, error) {
 	t := c.times().WithDefaults()
 	c.LeaseDuration, c.RenewInterval, c.RenewTimeout, c.LossDrain = t.Duration, t.Interval, t.Timeout, t.Drain
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = background.Logger(c.Logger)
 	if c.Retry == nil {
 		c.Retry = backoff.Fixed{}
 	}
@@ -127,7 +129,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, wrong("Name", `""`, "name the election, for logs and errors")
 	case c.Backend == nil:
 		return c, wrong("Backend", nil, "pass one, such as that of leader/postgres")
-	case strings.ContainsFunc(c.Identity, func(r rune) bool { return r < ' ' }):
+	case !utf8.ValidString(c.Identity), strings.ContainsFunc(c.Identity, func(r rune) bool { return r < ' ' }):
 		return c, wrong("Identity", fmt.Sprintf("%q", c.Identity), "use printable characters")
 	case c.MaxRenewFailures < 0:
 		return c, wrong("MaxRenewFailures", c.MaxRenewFailures, "use a positive number, or 0 for as many as the lease has time for")

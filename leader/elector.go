@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/stream"
 	"github.com/pglatch/pglatch/leader/driver"
 )
@@ -296,7 +297,7 @@ func (e *Elector) awaitTerm(ctx context.Context, l *lifecycle) (*activeTerm, err
 // Logger returns log, or Config.Logger if log is nil, with the attributes of each line about this election:
 // its name, and its key if the backend has one.
 func (e *Elector) Logger(log *slog.Logger) *slog.Logger {
-	return labeled(cmp.Or(log, e.config.Logger), e.config)
+	return labeled(background.Logger(cmp.Or(log, e.config.Logger)), e.config)
 }
 
 // Config returns the config with its defaults filled in, such as this node's identity.

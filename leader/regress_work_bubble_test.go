@@ -117,6 +117,17 @@ func TestWorkGetsTheValuesOfItsRunAndTheTermOfItsLeader(t *testing.T) {
 	})
 }
 
+func TestAnElectorWithoutWorkDoesNotLead(t *testing.T) {
+	t.Parallel()
+	e, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend()})
+	require.NoError(t, err)
+	var wrong *leader.ConfigError
+	require.ErrorAs(t, e.Run(t.Context(), nil), &wrong)
+	assert.Equal(t, leader.Stopped, e.State())
+	_, err = leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend(), Identity: "\xff"})
+	require.ErrorAs(t, err, &wrong)
+}
+
 // A starter is a Service whose Start is a function.
 type starter func(ctx context.Context) error
 

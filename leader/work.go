@@ -21,10 +21,14 @@ import (
 //   - the Elector stops: with nil after Shutdown. If it stopped of itself, the error matches ErrGaveUp. It
 //     stops of itself if an attempt fails with a permanent error, unless the node has led or followed for a lease,
 //     among other cases; see Config.KeepTrying.
+//   - work is nil: with a *ConfigError. Nothing was started.
 //
 // If the Elector was not started, Run starts it, treats the end of ctx as a request to stop, and shuts it
 // down before it returns.
 func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error) error {
+	if work == nil {
+		return wrong("work", "nil", "pass the function that runs while the node leads, or call Start to lead without one")
+	}
 	l, began := e.begin(ctx, ctx)
 	if l == nil {
 		return nil // ctx has ended

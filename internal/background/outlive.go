@@ -23,6 +23,12 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
+// DidNotReturn reports whether err is that of a function that panicked or ended its goroutine.
+func DidNotReturn(err error) bool {
+	_, panicked := errors.AsType[*PanicError](err)
+	return panicked || errors.Is(err, ErrGoexit)
+}
+
 // Call calls a function of the program on the caller's goroutine, and turns a panic into a *PanicError.
 // If f ends the goroutine, Call cannot return: ended receives ErrGoexit, and then the goroutine ends.
 func Call(f func() error, ended func(error)) (err error) {

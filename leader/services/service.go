@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/leader"
 )
 
@@ -51,7 +52,6 @@ func (e *Error) Unwrap() error { return e.Err }
 // The reasons why a service did not start or stop, besides its own errors.
 var (
 	ErrTimeout   = errors.New("not done in time")
-	errNoReturn  = errors.New("it has ended its goroutine")
 	errNoService = errors.New("New returned no service")
 )
 
@@ -69,7 +69,6 @@ type instance struct {
 func (p *instance) start(ctx context.Context) error {
 	p.calls.Go(func() {
 		defer close(p.started)
-		p.err = errNoReturn // replaced when the call returns
 		p.err = guarded(func() (err error) {
 			if p.service, err = p.New(ctx); err != nil {
 				return err
@@ -116,12 +115,11 @@ func (p *instance) stop(ctx context.Context) error {
 	}
 }
 
-// guarded calls fn and turns a panic into an error.
-func guarded(fn func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %v", leader.ErrPanic, r)
-		}
-	}()
-	return fn()
+// guarded calls fn, and turns a panic or the end of its goroutine into an error.
+func guarded(fn func() error) error {
+	err := background.Outlive(fn)
+	if _, ok := errors.AsType[*background.PanicError](err); ok {
+		return fmt.Errorf("%w: %w", leader.ErrPanic, err)
+	}
+	return err
 }

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader"
@@ -117,7 +119,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.MinStay = max(cmp.Or(c.MinStay, c.LeaseDuration), 0)
 	c.MovesPerSecond = cmp.Or(c.MovesPerSecond, DefaultMovesPerSecond)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = background.Logger(c.Logger)
 	if c.Restart == nil {
 		c.Restart = backoff.Exponential{MaxAttempts: 5}
 	}
@@ -141,7 +143,7 @@ func (c Config) checkNames() error {
 		return wrong("Backend", nil, "pass one, such as that of shards/shardstest")
 	case c.Backend.Sessions() < 1:
 		return wrong("Backend", fmt.Sprintf("one with %d sessions", c.Backend.Sessions()), "it has to have one at least")
-	case strings.ContainsFunc(c.Identity, func(r rune) bool { return r < ' ' }):
+	case !utf8.ValidString(c.Identity), strings.ContainsFunc(c.Identity, func(r rune) bool { return r < ' ' }):
 		return wrong("Identity", fmt.Sprintf("%q", c.Identity), "use printable characters")
 	case given != 1:
 		return wrong("Shards", fmt.Sprintf("one of %d lists", given), "set one of Shards, Count and List")
@@ -151,6 +153,16 @@ func (c Config) checkNames() error {
 		return wrongWeight(c.Weight)
 	case c.MovesPerSecond < 1:
 		return wrong("MovesPerSecond", c.MovesPerSecond, "use a positive number, or 0 for 100")
+	}
+	return checkShards(c.Shards)
+}
+
+// checkShards refuses names that no backend can store.
+func checkShards(names []string) error {
+	for _, name := range names {
+		if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+			return wrong("Shards", fmt.Sprintf("%q", name), "use valid UTF-8 without zero bytes")
+		}
 	}
 	return nil
 }

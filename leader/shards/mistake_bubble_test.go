@@ -103,6 +103,61 @@ func TestAListThatCannotBeReadIsNotTheBackendsFault(t *testing.T) {
 	})
 }
 
+func TestAFunctionThatDoesNotReturnStopsNoNode(t *testing.T) {
+	t.Parallel()
+	for how, end := range map[string]func(){"panics": func() { panic("hostile") }, "ends its goroutine": runtime.Goexit} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := newGroup(t)
+				var reported []error
+				hostile := true
+				a := g.join("a", shards.Config{
+					List: func(context.Context) ([]string, error) {
+						if hostile {
+							end()
+						}
+						return []string{"x"}, nil
+					},
+					Callbacks: shards.Callbacks{
+						OnError:    func(err error) { reported = append(reported, err); end() },
+						OnAcquired: func(shards.Shard) { end() },
+					},
+				})
+				pass(10 * time.Second)
+				require.NotEmpty(t, reported)
+				require.ErrorIs(t, reported[0], leader.ErrPanic)
+				hostile = false
+				pass(time.Minute)
+				assert.Equal(t, map[string]string{"x": "a"}, g.works())
+				a.end(t)
+			})
+		})
+	}
+}
+
+func TestANodeWithoutWorkOwnsNothing(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	n, err := shards.New(shards.Config{Name: "tenants", Backend: g.store.Backend(), Count: 1})
+	require.NoError(t, err)
+	var wrong *leader.ConfigError
+	require.ErrorAs(t, n.Run(t.Context(), nil), &wrong)
+	assert.Empty(t, g.store.Owners())
+}
+
+func TestANameThatNoBackendCanStoreIsRefused(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	for _, name := range []string{"a\x00b", "\xff"} {
+		var wrong *leader.ConfigError
+		_, err := shards.New(shards.Config{Name: "tenants", Backend: g.store.Backend(), Shards: []string{name}})
+		require.ErrorAs(t, err, &wrong)
+		_, err = shards.New(shards.Config{Name: "tenants", Backend: g.store.Backend(), Count: 1, Identity: name})
+		require.ErrorAs(t, err, &wrong)
+	}
+}
+
 // Nobody else takes it: it is tried again here, not for ever given away.
 func TestAShardThatWasGivenAwayAndNobodyTakesIsTriedAgain(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,8 @@ type Shard struct {
 // A Node owns a part of a group's shards for its process, while Run runs. Its methods are safe for concurrent
 // use.
 //
-// The goroutine that called Run drives the node: it alone decides what to claim and release, and calls the
-// callbacks. Calls of the backend, one at a time on each session, and of List run in other goroutines. Each
+// The goroutine that called Run drives the node: it alone decides what to claim and release, and waits for the
+// callbacks, one at a time. Calls of the backend, one at a time on each session, and of List run in other goroutines. Each
 // session has a goroutine that renews it, so a slow call costs no ownership. Each shard's work has its own
 // goroutine.
 type Node struct {

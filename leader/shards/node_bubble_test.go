@@ -406,7 +406,7 @@ func TestAMistakeThatNoAttemptMendsEndsRun(t *testing.T) {
 		backend.SetUnavailable(fmt.Errorf("wrong password: %w", leader.ErrPermanent))
 		n, err := shards.New(shards.Config{Name: "tenants", Backend: backend, Count: 1})
 		require.NoError(t, err)
-		err = n.Run(t.Context(), nil)
+		err = n.Run(t.Context(), func(context.Context, shards.Shard) error { return nil })
 		require.ErrorIs(t, err, leader.ErrPermanent)
 		require.ErrorIs(t, err, leader.ErrGaveUp)
 	})

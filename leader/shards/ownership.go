@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/leader"
@@ -70,7 +71,7 @@ func (r *run) workOn(o *ownership) {
 	returned = true
 }
 
-var errNoReturn = fmt.Errorf("%w: it has ended its goroutine", leader.ErrPanic)
+var errNoReturn = panicked(background.ErrGoexit)
 
 func (r *run) attempt(o *ownership) {
 	var last time.Duration
@@ -78,7 +79,7 @@ func (r *run) attempt(o *ownership) {
 	failures := 0
 	for {
 		began := time.Now()
-		err := guarded(func() error { return r.work(o.ctx, o.shard) })
+		err := panicked(background.Call(func() error { return r.work(o.ctx, o.shard) }, func(error) {})) // workOn handles the end of the goroutine
 		if err == nil || o.ctx.Err() != nil {
 			return
 		}
@@ -144,14 +145,12 @@ func (r *run) unrest() {
 	}
 }
 
-// guarded calls fn and turns a panic into an error.
-func guarded(fn func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %v", leader.ErrPanic, r)
-		}
-	}()
-	return fn()
+// panicked makes the error of a function that did not return match leader.ErrPanic.
+func panicked(err error) error {
+	if background.DidNotReturn(err) {
+		return fmt.Errorf("%w: %w", leader.ErrPanic, err)
+	}
+	return err
 }
 
 // ended records that no work of an ownership runs any more.

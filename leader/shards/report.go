@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/leader"
 )
 
@@ -66,7 +67,7 @@ func (n *Node) report() {
 	for _, v := range events {
 		n.logEvent(v)
 		n.streams.Send(v)
-		err := guarded(func() error { n.config.Callbacks.call(v); return nil })
+		err := panicked(background.Outlive(func() error { n.config.Callbacks.call(v); return nil }))
 		if err == nil {
 			continue
 		}

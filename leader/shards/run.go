@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/leader"
@@ -26,9 +27,12 @@ import (
 //
 // When ctx ends, Run gives up all shards in that way. It returns nil when all calls of work have returned.
 // Run returns an error that matches leader.ErrPermanent and leader.ErrGaveUp if no session was ever open and
-// opening one fails with a permanent error. It returns another error if the Node is already running. All
-// other failures are reported and retried.
+// opening one fails with a permanent error. It returns another error if the Node is already running, and a
+// *leader.ConfigError if work is nil. All other failures are reported and retried.
 func (n *Node) Run(ctx context.Context, work func(ctx context.Context, s Shard) error) error {
+	if work == nil {
+		return wrong("work", "nil", "pass the function that works on a shard")
+	}
 	n.mu.Lock()
 	if n.running {
 		n.mu.Unlock()
@@ -255,7 +259,10 @@ func (r *run) list() {
 	r.listing = true
 	r.call(r.ctx, r.config.LeaseDuration, func(ctx context.Context) func() {
 		var names []string
-		err := guarded(func() (err error) { names, err = r.config.List(ctx); return err })
+		err := panicked(background.Outlive(func() (err error) { names, err = r.config.List(ctx); return err }))
+		if err == nil {
+			err = checkShards(names)
+		}
 		return func() {
 			r.listing = false
 			if err != nil {
