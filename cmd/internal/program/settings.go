@@ -61,6 +61,11 @@ func (a *App) Resolve(cmd *cobra.Command) error {
 	if s.json {
 		s.output = "json"
 	}
+	for _, name := range []string{"database-url", "dsn", "database-url-file"} {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" { // as of a variable that is not set
+			return UsageError("--%s is empty: name the database, or leave the flag out to use DATABASE_URL or the PG* variables", name)
+		}
+	}
 	for _, choice := range []struct {
 		flag, value string
 		values      []string
