@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
@@ -55,7 +56,7 @@ func Join(m Member) *Membership {
 	if m.Config.Off {
 		return nil
 	}
-	m.Logger = cmp.Or(m.Logger, slog.New(slog.DiscardHandler))
+	m.Logger = background.Logger(m.Logger)
 	registry.Lock()
 	defer registry.Unlock()
 	id := fmt.Sprintf("%s:%d/%s@%s", m.Conn.Host, m.Conn.Port, m.Conn.Database, m.Conn.User)

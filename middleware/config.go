@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/background"
 )
 
 // The defaults of a Config.
@@ -113,7 +114,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.BusyStatus = cmp.Or(c.BusyStatus, DefaultBusyStatus)
 	c.RetryAfter = cmp.Or(c.RetryAfter, DefaultRetryAfter)
 	c.ReadAhead = cmp.Or(c.ReadAhead, DefaultReadAhead)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = background.Logger(c.Logger)
 	if c.ErrorHandler == nil {
 		c.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, p *ProblemError) { p.Respond(w) }
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
@@ -109,7 +110,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.LongHold = cmp.Or(c.LongHold, incident.DefaultLimits().Long)
 	c.MinInterval = cmp.Or(c.MinInterval, DefaultMinInterval)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = background.Logger(c.Logger)
 	if c.Authorize == nil {
 		c.Authorize = LoopbackOnly
 	}

@@ -1,11 +1,11 @@
 package activeserver
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"net/url"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leased"
@@ -48,7 +48,7 @@ func (c Config) validated() (Config, error) {
 	case c.Store == nil:
 		return c, wrong("Store", "nil", "pass that of the servers")
 	}
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = background.Logger(c.Logger)
 	return c, nil
 }
 

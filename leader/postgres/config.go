@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/introspect"
@@ -88,9 +89,7 @@ type Config struct {
 
 // validated returns c with its defaults, and its connection settings.
 func (c Config) validated() (Config, *pgx.ConnConfig, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = background.Logger(c.Logger)
 	if c.Table == "" {
 		c.Table = DefaultTable
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -54,7 +55,7 @@ func (c Config) withDefaults(s *Store) (Config, error) {
 	}
 	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = background.Logger(c.Logger)
 	c.Client.Logger = cmp.Or(c.Client.Logger, zap.NewNop())
 	c.Client.DialTimeout = cmp.Or(c.Client.DialTimeout, max(c.Timeout, 0))
 	c.Client.DialKeepAliveTime = cmp.Or(c.Client.DialKeepAliveTime, 2*time.Second)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -197,7 +198,5 @@ func (c *Config) setDefaults() {
 		c.Registry = prometheus.NewRegistry()
 		c.Registry.MustRegister(ofProcess()...)
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = background.Logger(c.Logger)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -63,6 +64,6 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.BusyTimeout = max(cmp.Or(c.BusyTimeout, DefaultBusyTimeout), 0)
 	c.CacheBytes = max(cmp.Or(c.CacheBytes, DefaultCacheBytes), 0)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = background.Logger(c.Logger)
 	return c, nil
 }

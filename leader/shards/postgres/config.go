@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/introspect"
@@ -81,7 +82,7 @@ type Config struct {
 
 // validated returns c with its defaults, and its connection settings.
 func (c Config) validated() (Config, *pgx.ConnConfig, error) {
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = background.Logger(c.Logger)
 	c.Table = cmp.Or(c.Table, DefaultTable)
 	switch {
 	case c.Namespace.Number() == 0:
