@@ -39,7 +39,11 @@ func valid(key namespace.Key) error {
 func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 	defer r.free()
 	returns := false
-	defer func() { c.desertedUnless(returns, r) }()
+	defer func() {
+		if !returns {
+			c.deserted(r)
+		}
+	}()
 	lock, err := r.lock, error(nil)
 	if ctx.Err() != nil {
 		err = canceled(ctx, r.name)
@@ -78,12 +82,9 @@ func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 	return lock, nil
 }
 
-// desertedUnless clears away a request and its lock if its caller does not return. A context and a Tracer are code of the
+// deserted clears away a request and its lock whose caller does not return. A context and a Tracer are code of the
 // program, which can panic or end the goroutine. They are never called under mu.
-func (c *core) desertedUnless(returns bool, r *request) {
-	if returns {
-		return
-	}
+func (c *core) deserted(r *request) {
 	c.mu.Lock()
 	if !r.Settled() {
 		_ = c.table.Withdraw(&r.Request, c.present())

@@ -25,7 +25,11 @@ func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, 
 	}
 	defer r.free()
 	returns := false
-	defer func() { l.core.desertedUnless(returns, r) }()
+	defer func() {
+		if !returns {
+			l.core.deserted(r)
+		}
+	}()
 	r.lock.keys = keys
 	err = l.core.acquireAll(ctx, r)
 	l.core.traceAcquire(ctx, r, err)
