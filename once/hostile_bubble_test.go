@@ -15,6 +15,7 @@ import (
 func TestANilFunctionClaimsNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *faulty) {
+		t.Helper()
 		r, err := once.New(once.Config{Store: f})
 		require.NoError(t, err)
 		tick := time.Now()
@@ -43,6 +44,7 @@ func TestARetryOrAStoreThatDoesNotReturnLeavesNoRun(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, f *faulty) { // which waits for the renewals
+				t.Helper()
 				r, err := once.New(once.Config{Store: f, Retry: func(error) bool { end(); return true }})
 				require.NoError(t, err)
 				result, err := r.Do(t.Context(), "report", time.Now(), func(context.Context) error { return errCut })
