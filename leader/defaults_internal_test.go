@@ -8,6 +8,6 @@ import (
 
 func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
 	t.Parallel()
-	config, _ := Config{}.withDefaults() //nolint:errcheck // Name and Backend are missing
+	config, _ := Config{}.withDefaults() // Name and Backend are missing
 	configdoc.Check(t, config)
 }

@@ -8,6 +8,6 @@ import (
 
 func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
 	t.Parallel()
-	config, _ := Config{}.withDefaults() //nolint:errcheck // the Locker is missing
+	config, _ := Config{}.withDefaults() // the Locker is missing
 	configdoc.Check(t, config)
 }

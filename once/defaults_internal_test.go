@@ -8,6 +8,6 @@ import (
 
 func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
 	t.Parallel()
-	config, _ := Config{}.validated() //nolint:errcheck // the Store is missing
+	config, _ := Config{}.validated() // the Store is missing
 	configdoc.Check(t, config)
 }

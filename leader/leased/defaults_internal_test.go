@@ -8,6 +8,6 @@ import (
 
 func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
 	t.Parallel()
-	config, _ := Config{}.validated(nil) //nolint:errcheck // Name and the store are missing
+	config, _ := Config{}.validated(nil) // Name and the store are missing
 	configdoc.Check(t, config)
 }

@@ -86,7 +86,7 @@ func parseDefault(text string, typ reflect.Type, config reflect.Value) (value fl
 	}
 	part := 1.0
 	if m[2] != "" {
-		part, _ = strconv.ParseFloat(m[2], 64) //nolint:errcheck // digits
+		part, _ = strconv.ParseFloat(m[2], 64)
 	}
 	return float64(int64(number(config.FieldByName(m[1])) / part)), true
 }
