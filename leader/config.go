@@ -57,7 +57,8 @@ type Config struct {
 
 	// ReconnectGrace is how long a node that lost leadership tries to recover it before it reports
 	// the loss. The node does not lead meanwhile: its context has ended. If others wait for
-	// leadership in the backend, one of them mostly gets it first. 0 = it reports the loss at once.
+	// leadership in the backend, one of them usually gets it first. 0 = it reports the loss at
+	// once.
 	ReconnectGrace time.Duration
 
 	// LeadOnce ends the Elector after it has led, or after an attempt has failed with an error.

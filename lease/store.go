@@ -56,9 +56,9 @@ type HandOverer interface {
 	HandOver(ctx context.Context, r ReleaseRequest, next AcquireRequest) (l Lease, released, acquired error)
 }
 
-// A KeyedReleaser keeps the last release of each name that had an idempotency key, with the name. So
-// a release whose answer was lost can be sent again, by way of another process too, after somebody
-// else got the name.
+// A KeyedReleaser keeps the last release of each name that had an idempotency key, with
+// the name. So a release whose answer was lost can be sent again after another holder got
+// the name, also by another process.
 type KeyedReleaser interface {
 	// ReleaseKeyed does the same as Release, with one exception. Of the releases that ended a lease of
 	// the name and had a key, the store keeps the last one. If r is that one, ReleaseKeyed returns nil

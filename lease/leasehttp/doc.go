@@ -34,8 +34,8 @@
 //
 // All other answers are about the lease or the request (held, stale, invalid, denied, too many
 // requests), and are returned. After each round in which all servers were tried once, the client
-// pauses. The first pause is random, and at most 40 ms. Each next one doubles, to 10 s at most.
-// Resends bounds the whole.
+// pauses. The first pause is random, and at most 40 ms. Each further pause is twice as long, up
+// to 10 s. Resends bounds the number of sendings.
 //
 // A silent server costs the Timeout of a sending; a request that waits also costs the time it
 // waits. A renewal gives a server less time, so that the others are tried before the lease ends:

@@ -85,8 +85,8 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	return l, ok
 }
 
-// FencingToken returns the fencing token of the lease of ctx; see FromContext. It returns 0, which
-// no lease has, if there is none.
+// FencingToken returns the fencing token of the lease of ctx; see FromContext. It returns
+// 0, which no lease has as its token, if ctx has no lease.
 func FencingToken(ctx context.Context) uint64 {
 	if l, ok := FromContext(ctx); ok {
 		return l.FencingToken()

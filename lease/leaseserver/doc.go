@@ -218,8 +218,8 @@
 // The answer's lock is the slot's own name, job::slot::0002; the whole lock's is job::slot::0000.
 // Renew and release that name, and list the prefix job::slot:: to see the holders of all slots. The
 // answer's share_of is the lock, and its fence rises over all of the lock's shares. Nothing else
-// can be leased by such a name. A lease of the lock's name without slots and mode is of another
-// lock.
+// can be leased by such a name. A lease that is acquired without slots and mode is of another lock,
+// even if it has this lock's name.
 //
 // ?wait= is first come, first served here too, whatever each request asks for: a later request
 // waits behind one that needs more free slots. A waiter is notified of a slot that was released

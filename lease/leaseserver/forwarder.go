@@ -86,7 +86,7 @@ func (s *Server) SetPeerTLS(c *tls.Config) error {
 	return nil
 }
 
-// Configure makes an HTTP server of the program's own, which serves the Handler, fit for Config.Peers:
+// Configure prepares the program's own HTTP server, which serves the Handler, for Config.Peers:
 // it speaks HTTP/2, also without TLS, and ends a connection whose other side is silent. Without
 // Peers it changes nothing.
 func (s *Server) Configure(h *http.Server) {

@@ -136,10 +136,10 @@
 //
 //   - A lease that was reported as expired never comes back, whatever the clock does.
 //   - If the clock is set back, time goes on from the kept moment at the clock's pace, and the
-//     difference is kept as a shift. Leases last longer by the time from the kept moment to the
-//     first operation after it: a second, where operations are frequent. This happens each time the
-//     clock is set back. If there are operations, the extra time is always less than the step of
-//     the clock.
+//     difference is kept as a shift. Leases last longer by the time between the kept moment and
+//     the first operation after it: a second, where operations are frequent. This happens each
+//     time the clock is set back. If there are operations, the extra time is always less than
+//     the step of the clock.
 //   - If the clock is set forward, leases end early. If that was a mistake and the clock is
 //     corrected, time goes on from where it was, ahead of the clock. Only people see that, because
 //     clients use Remaining. When a clock that was set back is corrected, leases end early, as

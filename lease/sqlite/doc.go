@@ -16,10 +16,11 @@
 //   - One process has the file. A second Open, by any process, fails with ErrInUse. On Linux this
 //     includes other names of the file, such as a hard link or a mount.
 //   - Each transaction happens at one moment of the store's clock. At Open, that is the wall clock.
-//     From there it is a clock that nobody sets and that, on Linux, keeps running while the machine
-//     is suspended. Every commit stores its time, and so does the first Get or List that reports an
-//     expiry. Open starts no earlier than the last stored time. So if the wall clock is set back,
-//     that prolongs no lease, revives none that was reported as expired, and repeats no token.
+//     From there it follows a clock that nobody sets. On Linux, that clock keeps running while the
+//     machine is suspended. Every commit stores its time, and so does the first Get or List that
+//     reports an expiry. Open starts no earlier than the last stored time. So if the wall clock is
+//     set back, that prolongs no lease, revives none that was reported as expired, and repeats no
+//     token.
 //   - A failed transaction leaves nothing, in the file or in memory. A file that is damaged, lost
 //     or cut is refused, not taken for an empty one. Open detects it; or, if the file is larger
 //     than 32 MB, the operation that reads the damaged part. Each row has a checksum.

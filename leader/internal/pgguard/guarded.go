@@ -73,9 +73,9 @@ var guardsSQL = `
 	) AS g`
 
 // EndGuards ends the sessions of transactions that still share the lock, if session and transaction are
-// exactly those that were seen. The same statement checks the lock. Only if the transaction ended between the
-// check and the signal, some microseconds, could the signal hit another transaction. It returns how many
-// sessions it signaled. It ends a watch.
+// exactly those that were seen. The same statement checks the lock. The signal could reach another
+// transaction only if the guarded one ended in the microseconds between the check and the signal. It
+// returns how many sessions it signaled. It ends a watch.
 func EndGuards(s *pgsession.Session, lock namespace.Tag, guards []Guarded) (ended int, err error) {
 	var these []string
 	for _, g := range guards {

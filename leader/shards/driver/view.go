@@ -33,9 +33,10 @@ type Observation struct {
 	// View is as a session's Look returns it, except that its Version is 0 and that Owners has the shards of
 	// all lists.
 	View
-	// Terms has the last term of each shard that is or ever was owned, as far as the backend knows. Terms
-	// rise for good, so the backend keeps them when the owner is gone. A shard in Terms and not in Owners is
-	// free now. It may be in no node's list any more.
+	// Terms has the last term of each shard that is or ever was owned, as far as the
+	// backend knows. Terms never go back, so the backend keeps them after the owner is
+	// gone. A shard in Terms and not in Owners is free now. It may be in no node's list
+	// any more.
 	Terms map[string]Term
 	// Drained are the identities that an Operator's Drain named, sorted, including nodes that take no part
 	// now. It does not include a member that drains on its own announcement.

@@ -17,7 +17,7 @@ type Group struct {
 	Namespace namespace.Namespace
 	// Terms has a row for each shard that was ever claimed: its name, its key and its last term. Members has
 	// the announcement of each session, which is valid while the session shares the lock Member. Orders has
-	// the orders of people: pins and drains. All are SQL.
+	// the operators' orders: pins and drains. All are SQL.
 	Terms, Members, Orders string
 }
 
