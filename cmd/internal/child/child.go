@@ -27,7 +27,7 @@ type Flags struct {
 
 // AddFlags adds the flags.
 func (f *Flags) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVarP(&f.shell, "command", "c", "", "run this `text` with /bin/sh -c, instead of what stands after --")
+	flags.StringVarP(&f.shell, "command", "c", "", "run this `text` with /bin/sh -c, instead of the command after --")
 	flags.BoolVar(&f.closeStdin, "close-stdin", false, "give the command an empty standard input")
 	flags.StringVar(&f.signal, "signal", "TERM", "`name` or number of the signal that asks the command to end")
 	flags.DurationVar(&f.KillAfter, "kill-after", supervise.DefaultKillAfter, "how long the command may take to end before it is killed")

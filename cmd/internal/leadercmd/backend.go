@@ -113,7 +113,7 @@ func fileFlags(f *pflag.FlagSet) OpenFunc {
 	var path string
 	var repair bool
 	f.StringVar(&path, "file", "", "`path` of the election's file, in a directory that exists")
-	f.BoolVar(&repair, "repair", false, "replace a corrupt file when a lease has passed, and keep it beside")
+	f.BoolVar(&repair, "repair", false, "replace a corrupt file after one lease, and keep a copy")
 	return func(_ *program.App, args []string) (*Election, error) {
 		name, err := ElectionName(args)
 		if err != nil {

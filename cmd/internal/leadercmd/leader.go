@@ -51,7 +51,7 @@ type postgresElection struct {
 
 func (e *postgresElection) flags(f *pflag.FlagSet) OpenFunc {
 	f.StringVar(&e.table, "table", postgres.DefaultTable, "`table` that counts the terms")
-	f.BoolVar(&e.noTerms, "no-terms", false, "do without terms and their table")
+	f.BoolVar(&e.noTerms, "no-terms", false, "run without terms and their table")
 	return func(app *program.App, args []string) (*Election, error) {
 		key, err := app.Key(args)
 		if err != nil {

@@ -57,7 +57,7 @@ counted. Other restores are noticed.`,
 		},
 	}
 	cmd.Flags().StringVar(&e.table, "table", postgres.DefaultTable, "`table` that counts the terms")
-	cmd.Flags().BoolVar(&newEra, "new-era", false, "raise the era of all elections of the table as well, after a restore that the server does not tell of")
+	cmd.Flags().BoolVar(&newEra, "new-era", false, "also raise the era of all elections of the table, after a restore that the server cannot detect")
 	cmd.Flags().BoolVar(&show, "show-sql", false, "print the SQL, connect to nothing")
 	return cmd
 }

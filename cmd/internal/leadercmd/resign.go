@@ -30,7 +30,7 @@ stopped, cut off, or no program that answers), 77 it refuses,
 		},
 	}
 	app.AddKeyFlags(cmd)
-	cmd.Flags().StringVar(&to, "to", "", "`node` that is to lead next, by its identity, if it can")
+	cmd.Flags().StringVar(&to, "to", "", "identity of the `node` that leads next, if it can")
 	_ = cmd.RegisterFlagCompletionFunc("to", lookup.CompleteNode(app))
 	return cmd
 }

@@ -34,7 +34,7 @@ not seen. While the backend cannot be reached it says so on stderr and goes on.`
 		},
 	}
 	flags.addFlags(app, cmd, more)
-	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "interval of updates")
 	return cmd
 }
 

@@ -69,8 +69,8 @@ renew", or "lease run" does everything.`,
 	f := cmd.Flags()
 	server.AddFlags(f)
 	terms.addFlags(f)
-	f.DurationVarP(&wait, "wait", "w", 0, "wait this long for the lock, and for a server that cannot be reached or used")
-	f.StringVar(&key, "idempotency-key", "", "`text` that lets the same request be sent again without getting a second lease")
+	f.DurationVarP(&wait, "wait", "w", 0, "wait up to this long for the lock, and for an unavailable server")
+	f.StringVar(&key, "idempotency-key", "", "`text` that identifies the request: sent again, it gets the same lease")
 	f.BoolVar(&export, "export", false, "print shell commands that set PGLATCH_LEASE_ID, PGLATCH_LEASE_OWNER and PGLATCH_FENCING_TOKEN, which renew and release read")
 	return cmd
 }
@@ -105,7 +105,7 @@ func (c *claimFlags) addFlags(f *pflag.FlagSet) {
 }
 
 func (c *claimFlags) addIDFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.owner, "owner", "", "`name` of who has the lease (default: PGLATCH_LEASE_OWNER, else host name and process id)")
+	f.StringVar(&c.owner, "owner", "", "`name` of the owner (default: PGLATCH_LEASE_OWNER, else host name and process id)")
 	f.StringVar(&c.id, "lease-id", "", "`id` of the lease (default: PGLATCH_LEASE_ID)")
 }
 
@@ -180,8 +180,8 @@ func newRenew(app *program.App) *cobra.Command {
 	}
 	c.addFlags(cmd.Flags())
 	cmd.Flags().DurationVar(&ttl, "ttl", defaultLeaseTTL, "how long the lease lasts from now unless it is renewed again")
-	cmd.Flags().StringToStringVar(&metadata, "metadata", nil, "`key=value` that takes the place of all metadata of the lease, repeatable (default: it stays)")
-	cmd.Flags().BoolVar(&empty, "clear-metadata", false, "leave the lease without metadata")
+	cmd.Flags().StringToStringVar(&metadata, "metadata", nil, "`key=value` that replaces all metadata of the lease, repeatable (default: unchanged)")
+	cmd.Flags().BoolVar(&empty, "clear-metadata", false, "delete the lease's metadata")
 	cmd.MarkFlagsMutuallyExclusive("metadata", "clear-metadata")
 	return cmd
 }

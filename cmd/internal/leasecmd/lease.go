@@ -70,12 +70,12 @@ type terms struct {
 const defaultLeaseTTL = 15 * time.Second
 
 func (t *terms) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&t.owner, "owner", "", "`name` of who asks (default: PGLATCH_LEASE_OWNER, else host name and process id)")
+	f.StringVar(&t.owner, "owner", "", "`name` of the owner (default: PGLATCH_LEASE_OWNER, else host name and process id)")
 	f.DurationVar(&t.ttl, "ttl", defaultLeaseTTL, "how long the lease lasts unless it is renewed")
-	f.StringToStringVar(&t.metadata, "metadata", nil, "`key=value` kept with the lease for people to see, repeatable")
+	f.StringToStringVar(&t.metadata, "metadata", nil, "`key=value` that the lease shows to people, repeatable")
 	f.DurationVar(&t.lockDelay, "lock-delay", 0, "keep the lock from others for this long if the lease expires")
 	t.sharing.addFlags(f)
-	f.DurationVar(&t.minHold, "min-hold", 0, "keep the lock from others for this long, also after a release")
+	f.DurationVar(&t.minHold, "min-hold", 0, "keep the lock from others for this long after the acquisition, even after a release")
 }
 
 // request returns the request; errors are usage errors.

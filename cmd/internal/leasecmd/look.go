@@ -95,9 +95,9 @@ Exit codes: 0 somebody has it, 3 nobody; with --follow 0 when it is interrupted.
 	}
 	f := cmd.Flags()
 	server.AddFlags(f)
-	f.DurationVarP(&wait, "wait", "w", 0, "wait this long for a change, and for a server that cannot be reached or used")
-	f.Uint64Var(&index, "index", 0, "`version` of an answer before, which the change is to be from; 0 = nothing was known of the lock (default: that of what is now)")
-	f.BoolVarP(&follow, "follow", "f", false, "print what is, and every change, until interrupted")
+	f.DurationVarP(&wait, "wait", "w", 0, "wait up to this long for a change, and for an unavailable server")
+	f.Uint64Var(&index, "index", 0, "`version` of an earlier answer: wait for a later one; 0 = the lock was unknown (default: the current version)")
+	f.BoolVarP(&follow, "follow", "f", false, "print the current record and every change, until interrupted")
 	cmd.MarkFlagsMutuallyExclusive("wait", "follow")
 	return cmd
 }

@@ -19,8 +19,8 @@ type sharing struct {
 
 func (s *sharing) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&s.slots, "slots", 0, "take one of `n` slots of the lock, which n may have at once")
-	f.BoolVar(&s.shared, "shared", false, "share the lock with all who do, as a reader")
-	f.BoolVar(&s.exclusive, "exclusive", false, "have the lock alone, while nobody shares it or has a slot; without any of these three flags it is another lock")
+	f.BoolVar(&s.shared, "shared", false, "share the lock with other readers")
+	f.BoolVar(&s.exclusive, "exclusive", false, "take the whole lock, while nobody shares it or has a slot; without --shared, --slots and --exclusive, the lease is of another lock")
 }
 
 // share returns the requested share; errors are usage errors.

@@ -72,7 +72,7 @@ func New(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	f.DurationVar(&l.config.Hold, "hold", 0, "hold each lease for this long at least")
 	f.Float64Var(&l.config.Heartbeat, "heartbeats", 1, "`percentage` of leases held beyond their TTL")
 	f.Float64Var(&l.config.Expire, "expire", 1, "`percentage` of leases left to expire")
-	f.BoolVar(&l.config.Unfenced, "no-fencing", false, "make the resource accept every write, to see that this is noticed")
+	f.BoolVar(&l.config.Unfenced, "no-fencing", false, "make the resource accept every write, to see that the check finds it")
 	cmd.MarkFlagsMutuallyExclusive("server", "store")
 	return cmd
 }

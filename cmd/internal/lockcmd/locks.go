@@ -30,7 +30,7 @@ func addFilter(app *program.App, cmd *cobra.Command, order string) *filter {
 	f := &filter{app: app}
 	app.AddNamespaceFilter(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&f.waiting, "waiting", false, "only keys for which somebody waits")
+	flags.BoolVar(&f.waiting, "waiting", false, "only keys with waiters")
 	flags.StringVar(&f.holder, "app", "", "only keys of holders or waiters whose service, host or application_name has this `text`")
 	flags.DurationVar(&f.longerThan, "longer-than", 0, "only keys that are held, or waited for, longer than this")
 	flags.StringVar(&f.sort, "sort", order, "`order`: "+strings.Join(overview.Orders(), ", "))

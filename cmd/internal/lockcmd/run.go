@@ -73,7 +73,7 @@ func (r *runCommand) addFlags(cmd *cobra.Command) {
 	r.Flags.AddFlags(f)
 	child.DescribeKillAfter(f, "session-ttl")
 	r.Waiting.AddFlags(cmd, "connecting included")
-	f.StringVar(&r.onLost, "on-lost", "kill", "what to do when the lock is lost: kill the command, or warn and let it go on")
+	f.StringVar(&r.onLost, "on-lost", "kill", "what to do when the lock is lost: kill the command, or warn and let it continue")
 	f.StringVar(&r.onAsk, "on-ask", "ignore", `what to do when "pglatch ask" asks for the lock: ignore it, which says that it is refused, or send the command term`)
 }
 

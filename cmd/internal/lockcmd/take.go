@@ -33,7 +33,7 @@ type taking struct {
 func (t *taking) addFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&t.shared, "shared", "s", false, "take the lock in shared mode: it excludes exclusive holders only")
 	f.DurationVar(&t.sessionTTL, "session-ttl", session.DefaultTTL,
-		"how long the server keeps the lock of a pglatch that it cannot reach; 500ms to 24h")
+		"how long the server keeps the lock of an unreachable pglatch; 500ms to 24h")
 }
 
 // leastWait is the shortest time limit for connecting, however short --wait is.

@@ -46,8 +46,8 @@ with exit code 0.`,
 		RunE:    w.run,
 	}
 	w.filter = addFilter(app, cmd, overview.ByTrouble)
-	cmd.Flags().DurationVar(&w.interval, "interval", time.Second, "time between two looks, at least 250ms")
-	cmd.Flags().IntVar(&w.rows, "rows", 0, "most keys to show on a terminal (default: all)")
+	cmd.Flags().DurationVar(&w.interval, "interval", time.Second, "interval of updates, at least 250ms")
+	cmd.Flags().IntVar(&w.rows, "rows", 0, "maximum number of keys on a terminal (default: all)")
 	return cmd
 }
 

@@ -34,8 +34,8 @@ type ClientFlags struct {
 func (s *ClientFlags) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.URLs, "server", nil, "`URL` of the lock server, or of several that share a store, repeatable (default: PGLATCH_LOCK_SERVER, with commas between, else "+defaultLockServer+")")
 	s.addTokenFlag(f)
-	f.StringVar(&s.authority, "tls-ca", "", "`file` of the certificates in PEM that vouch for the server's (default: those of the system)")
-	f.StringVar(&s.cert, "tls-cert", "", "`file` of the client's certificate chain in PEM, for a server that wants one")
+	f.StringVar(&s.authority, "tls-ca", "", "`file` of the authorities in PEM that verify the server (default: those of the system)")
+	f.StringVar(&s.cert, "tls-cert", "", "`file` of the client's certificate chain in PEM, if the server requires one")
 	f.StringVar(&s.key, "tls-key", "", "`file` of its key")
 	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: send the token in clear text to a server that is not on this machine")
 }

@@ -44,7 +44,7 @@ const etcdScheme = "etcd"
 func (s *StoreFlags) AddFlags(f *pflag.FlagSet, more []StoreKind) {
 	s.more = more
 	f.StringVar(&s.Store, "store", "", "`where` leases are kept: "+strings.Join(s.usages(), ", ")+" or postgres (the database of --database-url)")
-	f.StringVar(&s.durability, "durability", "durable", "what an answer survives on SQLite: durable (a power failure) or relaxed (the end of the process)")
+	f.StringVar(&s.durability, "durability", "durable", "which failure an answer survives on SQLite: durable (a power failure) or relaxed (the end of the process)")
 	f.Int32Var(&s.maxConns, "max-conns", 16, "connections to PostgreSQL at most")
 }
 

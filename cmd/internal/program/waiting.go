@@ -25,14 +25,14 @@ type Waiting struct {
 func (w *Waiting) AddFlags(cmd *cobra.Command, included string) {
 	f := cmd.Flags()
 	w.AddCodeFlag(f)
-	f.BoolVarP(&w.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
-	f.DurationVarP(&w.Wait, "wait", "w", 0, "fail if the lock does not come within this time, "+included+" (default: wait as long as it takes)")
+	f.BoolVarP(&w.nonblock, "nonblock", "n", false, "fail at once if another holder has the lock")
+	f.DurationVarP(&w.Wait, "wait", "w", 0, "fail if the lock is not acquired within this time, "+included+" (default: no limit)")
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
 }
 
 // AddCodeFlag adds --conflict-exit-code.
 func (w *Waiting) AddCodeFlag(f *pflag.FlagSet) {
-	f.IntVarP(&w.code, "conflict-exit-code", "E", ExitBusy, "exit `code` when somebody else has the lock")
+	f.IntVarP(&w.code, "conflict-exit-code", "E", ExitBusy, "exit `code` if another holder has the lock")
 }
 
 // Check checks the flags. The caller calls it before it uses w.

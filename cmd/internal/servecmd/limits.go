@@ -19,12 +19,12 @@ type limits struct {
 }
 
 func (l *limits) addFlags(f *pflag.FlagSet) {
-	f.Float64Var(&l.rate, "rate", 0, "how many requests per second a client address may make in the long run; 0 = no limit")
-	f.IntVar(&l.burst, "burst", 0, "how many of them at once; 0 = twice the --rate")
-	f.DurationVar(&l.maxWait, "max-wait", leaseserver.DefaultMaxWait, "the longest time that a request may wait for a lock; longer ones are cut to it")
-	f.IntVar(&l.waiters, "max-waiters", leaseserver.DefaultMaxWaiters, "how many requests may wait at a time")
-	f.Int64Var(&l.body, "max-body", leaseserver.DefaultMaxBody, "the greatest size of a request's body in `bytes`")
-	f.DurationVar(&l.storeTimeout, "store-timeout", leaseserver.DefaultStoreTimeout, "how long one operation of the store may take")
+	f.Float64Var(&l.rate, "rate", 0, "requests per second of a client address, on average; 0 = no limit")
+	f.IntVar(&l.burst, "burst", 0, "requests of a client address at once; 0 = twice the --rate")
+	f.DurationVar(&l.maxWait, "max-wait", leaseserver.DefaultMaxWait, "longest wait for a lock; the server cuts longer waits to it")
+	f.IntVar(&l.waiters, "max-waiters", leaseserver.DefaultMaxWaiters, "requests that can wait at a time")
+	f.Int64Var(&l.body, "max-body", leaseserver.DefaultMaxBody, "largest body of a request in `bytes`")
+	f.DurationVar(&l.storeTimeout, "store-timeout", leaseserver.DefaultStoreTimeout, "time limit of one operation of the store")
 }
 
 // set copies the limits to the configuration of a server.

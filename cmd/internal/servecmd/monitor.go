@@ -54,8 +54,8 @@ func newMonitor(app *program.App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8081", "loopback `address` to serve at")
-	f.DurationVar(&s.record, "record", 2*time.Second, "how often to look while nobody does; 0 = never")
-	f.DurationVar(&s.long, "long-hold", 5*time.Minute, "from when on a lock that is held is told")
+	f.DurationVar(&s.record, "record", 2*time.Second, "interval of queries while there are no viewers; 0 = none")
+	f.DurationVar(&s.long, "long-hold", 5*time.Minute, "hold time from which a lock gets a verdict")
 	f.BoolVar(&s.noQuestions, "no-questions", false, "do not ask the processes that hold locks (NOTIFY)")
 	return cmd
 }

@@ -25,9 +25,9 @@ type peers struct {
 
 func (p *peers) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.advertise, "advertise", "", "`URL` at which the other servers of the store reach this one; an IPv6 address needs no brackets, but a port (default: the loopback address of --listen, without TLS)")
-	f.StringVar(&p.tokenFile, "peer-token-file", "", "`file` of the token that the servers of the store know each other by, its first line; needed at addresses of others without TLS")
-	f.StringVar(&p.certificate, "peer-cert", "", "`name` in the certificates of the servers of the store, cn:NAME or san:NAME: they know each other by it")
-	f.StringVar(&p.authority, "peer-ca", "", "`file` of the certificates in PEM that vouch for the servers of the store (default: those of the system; without it, https is forwarded to only with --peer-token-file)")
+	f.StringVar(&p.tokenFile, "peer-token-file", "", "`file` of the secret that all servers of the store share, its first line; required to forward to other machines without TLS")
+	f.StringVar(&p.certificate, "peer-cert", "", "`name` in the certificates of the servers of the store, cn:NAME or san:NAME, by which they trust each other")
+	f.StringVar(&p.authority, "peer-ca", "", "`file` of the authorities in PEM that verify the active server (default: those of the system; then https needs --peer-token-file)")
 	f.StringVar(&p.name, "peer-tls-name", "", "`name` in the active server's certificate (default: the host of its URL)")
 }
 

@@ -108,19 +108,19 @@ const defaultSocketMode = "0600"
 func (s *locksCommand) addFlags(f *pflag.FlagSet, stores []lockserver.StoreKind) {
 	s.StoreFlags.AddFlags(f, stores)
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve at, or unix:/path of a socket")
-	f.StringVar(&s.socketMode, "socket-mode", defaultSocketMode, "file `mode` of the socket: who can write to it can connect")
+	f.StringVar(&s.socketMode, "socket-mode", defaultSocketMode, "file `mode` of the socket: programs that can write to it can connect")
 	f.StringVar(&s.tokenFile, "auth-token-file", "", "`file` of the bearer tokens that clients send")
-	f.StringVar(&s.ttlFile, "ttl-policy-file", "", "`file` of what TTLs leases may have, by the names of their locks")
+	f.StringVar(&s.ttlFile, "ttl-policy-file", "", "`file` of the bounds of TTLs, by the names of locks")
 	f.StringVar(&s.certificate, "tls-cert", "", "`file` of the certificate chain in PEM")
 	f.StringVar(&s.key, "tls-key", "", "`file` of its key")
-	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of the certificates in PEM that vouch for those of clients: only clients with one are answered")
-	f.BoolVar(&s.noAuth, "insecure-no-auth", false, "DANGER: let everybody who can reach the address take and release every lock, and read along")
-	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: let tokens pass in clear text where the address is not loopback")
-	f.DurationVar(&s.sweepEvery, "sweep-interval", leaseserver.DefaultSweepInterval, "how often to look for expired leases, for metrics and to forget old ones")
-	f.DurationVar(&s.retains, "retention", time.Hour, "how long an ended lease can be asked about")
+	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of the authorities in PEM that verify client certificates; clients without a certificate are rejected")
+	f.BoolVar(&s.noAuth, "insecure-no-auth", false, "DANGER: let everybody who can reach the address acquire, release and read every lock")
+	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: accept tokens in clear text on an address that is not loopback")
+	f.DurationVar(&s.sweepEvery, "sweep-interval", leaseserver.DefaultSweepInterval, "how often to sweep the store: it counts expired leases, and deletes old names")
+	f.DurationVar(&s.retains, "retention", time.Hour, "how long the store keeps the name of a lease that has ended")
 	s.limits.addFlags(f)
 	s.peers.addFlags(f)
-	f.DurationVar(&s.shutdown, "shutdown-timeout", leaseserver.DefaultShutdownTimeout, "how long requests under way may take after an interrupt")
+	f.DurationVar(&s.shutdown, "shutdown-timeout", leaseserver.DefaultShutdownTimeout, "time limit of requests in progress after an interrupt")
 }
 
 func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {

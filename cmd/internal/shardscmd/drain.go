@@ -25,7 +25,7 @@ type order struct {
 }
 
 func (o *order) addFlags(f *pflag.FlagSet, until, unseen string) {
-	f.DurationVarP(&o.wait, "wait", "w", 0, "wait this long until "+until+"; exit code 75 if it does not come to that")
+	f.DurationVarP(&o.wait, "wait", "w", 0, "wait up to this long until "+until+"; else exit code 75")
 	f.BoolVar(&o.force, "force", false, "also "+unseen+" that was not seen")
 }
 

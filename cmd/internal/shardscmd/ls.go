@@ -68,7 +68,7 @@ choose what is shown, and change no exit code.`,
 	flags.addFlags(cmd, own)
 	cmd.Flags().StringVar(&f.node, "node", "", "only shards that this `node` owns, or that are pinned to it")
 	cmd.Flags().StringVar(&f.prefix, "prefix", "", "only shards that begin with this `text`")
-	cmd.Flags().BoolVar(&f.unowned, "unowned", false, "only shards that nobody owns")
+	cmd.Flags().BoolVar(&f.unowned, "unowned", false, "only shards without an owner")
 	cmd.Flags().BoolVar(&f.nodes, "nodes", false, "only the nodes")
 	flags.complete(app, cmd)
 	_ = cmd.RegisterFlagCompletionFunc("node", flags.completion(app, cmd, nodes)) // it is registered only once

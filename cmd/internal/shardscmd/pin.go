@@ -47,7 +47,7 @@ node, or with --remove no pin, 75 another still owned it when the wait was over.
 	}
 	flags.addFlags(cmd, own)
 	o.addFlags(cmd.Flags(), "the node owns it", "a shard or node")
-	cmd.Flags().BoolVar(&remove, "remove", false, "let it be owned by whose part it is")
+	cmd.Flags().BoolVar(&remove, "remove", false, "remove the pin")
 	flags.complete(app, cmd, names, nodes)
 	return cmd
 }
