@@ -30,7 +30,7 @@ type election struct {
 }
 
 var (
-	masterStatus = gauge("leader_election_master_status", "1 if this process leads, by the clock, else 0: \"name\" is the election, \"database\" where it is. Group by both.", "name", "database")
+	masterStatus = gauge("leader_election_master_status", "1 if this process leads, by its clock, else 0. Group by name (the election) and database.", "name", "database")
 	electorState = gauge("leader_election_state", "Electors of this process in each state.", "name", "database", "state")
 	termEra      = gauge("leader_election_term_era", "Era of the last term in which this process led, 0 before. Terms are ordered by era, then number.", "name", "database")
 	termNumber   = gauge("leader_election_term_number", "Number, in its era, of the last term in which this process led, 0 before.", "name", "database")
@@ -47,10 +47,10 @@ var states = []leader.State{leader.Stopped, leader.Follower, leader.Acquiring, l
 
 func newElections() *elections {
 	e := &elections{
-		transitions: counters("leader_election_transitions_total", "What became of this node.", "name", "database", "to"),
+		transitions: counters("leader_election_transitions_total", "Transitions of this node, by its new state.", "name", "database", "to"),
 		losses: counters("leader_election_losses_total", "Leaderships that were lost: taken, if the backend said so, or expired, if no renewal succeeded in time.",
 			"name", "database", "reason"),
-		failures: counters("leader_election_attempt_failures_total", "Attempts to lead that failed, and not because somebody else leads.", "name", "database"),
+		failures: counters("leader_election_attempt_failures_total", "Attempts to lead that failed, except those while another node leads.", "name", "database"),
 		overruns: counters("leader_election_drains_exceeded_total", "Leaderships whose work did not end within DrainTimeout.", "name", "database"),
 	}
 	e.collectors = collectors{e.transitions, e.losses, e.failures, e.overruns}

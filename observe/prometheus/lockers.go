@@ -18,9 +18,9 @@ type lockers struct {
 
 var (
 	locksHeld  = gauge("pglatch_locks_held", "Locks that are held now; one of several keys counts for its first.", "namespace")
-	oldestHold = gauge("pglatch_lock_oldest_hold_seconds", "How long the lock is held that is held longest now, 0 if none is.", "namespace")
+	oldestHold = gauge("pglatch_lock_oldest_hold_seconds", "Age of the oldest lock that is held now, 0 without locks.", "namespace")
 	waiters    = gauge("pglatch_lock_waiters", "Requests that wait for a lock now.", "namespace")
-	oldestWait = gauge("pglatch_lock_oldest_wait_seconds", "How long the request waits that waits longest now, 0 if none does.", "namespace")
+	oldestWait = gauge("pglatch_lock_oldest_wait_seconds", "Age of the oldest request that waits now, 0 without requests.", "namespace")
 )
 
 // ofStats are the numbers from Stats.
@@ -29,7 +29,7 @@ var ofStats = []struct {
 	of func(*advisory.Stats) float64
 }{
 	{gauge("pglatch_lock_sessions", "Connections of the lock pools."), func(s *advisory.Stats) float64 { return float64(s.Sessions) }},
-	{gauge("pglatch_lock_sessions_in_use", "Connections of the lock pools on which something is held, asked or waited for."), func(s *advisory.Stats) float64 { return float64(s.SessionsInUse) }},
+	{gauge("pglatch_lock_sessions_in_use", "Connections of the lock pools on which locks are held, requested or waited for."), func(s *advisory.Stats) float64 { return float64(s.SessionsInUse) }},
 	{gauge("pglatch_lock_sessions_max", "Connections that the lock pools may have, MaxConns."), func(s *advisory.Stats) float64 { return float64(s.MaxConns) }},
 	{total("pglatch_lock_sessions_lost_total", "Connections of the lock pools that ended before they were given back."), func(s *advisory.Stats) float64 { return float64(s.SessionsLost) }},
 	{total("pglatch_lock_pings_total", "Answered pings of held sessions."), func(s *advisory.Stats) float64 { return float64(s.Pings) }},
@@ -38,8 +38,8 @@ var ofStats = []struct {
 	{total("pglatch_lock_skips_total", "DoOrSkip calls that found the key held."), func(s *advisory.Stats) float64 { return float64(s.Skips) }},
 	{total("pglatch_lock_reentrant_skips_total", "DoOrSkip calls that found the key held by their own context."), func(s *advisory.Stats) float64 { return float64(s.ReentrantSkips) }},
 	{total("pglatch_lock_unreported_total", "Losses, and releases after them, that a slow Tracer or Logger did not receive."), func(s *advisory.Stats) float64 { return float64(s.Unreported) }},
-	{gauge("pglatch_lock_keys", "Entries of the server's lock table that Lockers hold or ask for."), func(s *advisory.Stats) float64 { return float64(s.Locks) }},
-	{gauge("pglatch_lock_keys_max", "Their limit: MaxLocks, or with one lock for each connection MaxConns."), func(s *advisory.Stats) float64 { return float64(s.MaxLocks) }},
+	{gauge("pglatch_lock_keys", "Entries of the server's lock table that Lockers hold or request."), func(s *advisory.Stats) float64 { return float64(s.Locks) }},
+	{gauge("pglatch_lock_keys_max", "Limit of pglatch_lock_keys: MaxLocks, or MaxConns if each lock has its own connection."), func(s *advisory.Stats) float64 { return float64(s.MaxLocks) }},
 }
 
 func (*locks) numbers() []number {

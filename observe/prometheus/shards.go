@@ -24,18 +24,18 @@ type shardMetric struct {
 }
 
 var shardTransitions = number{
-	prometheus.NewDesc("pglatch_shard_transitions_total", "What became of shards on this node.", []string{"name", "to"}, nil), prometheus.CounterValue,
+	prometheus.NewDesc("pglatch_shard_transitions_total", "Shards that this node acquired, released or lost.", []string{"name", "to"}, nil), prometheus.CounterValue,
 }
 
 var shardMetrics = []shardMetric{
 	{gauge("pglatch_shards_owned", "Shards that this process owns.", "name"), func(s shards.Stats) float64 { return float64(s.Owned) }},
-	{gauge("pglatch_shard_sessions", "Sessions that last, of what this process owns.", "name"), func(s shards.Stats) float64 { return float64(s.Sessions) }},
-	{gauge("pglatch_shard_members", "Nodes that were seen last, this one included.", "name"), func(s shards.Stats) float64 { return float64(s.Members) }},
-	shardCounter("moves_total", "Shards that this node gave up to even out.", func(s shards.Stats) int64 { return s.Moved }),
+	{gauge("pglatch_shard_sessions", "Open sessions that carry this process' shards.", "name"), func(s shards.Stats) float64 { return float64(s.Sessions) }},
+	{gauge("pglatch_shard_members", "Nodes of the group at the last look, including this one.", "name"), func(s shards.Stats) float64 { return float64(s.Members) }},
+	shardCounter("moves_total", "Shards that this node gave up for balance.", func(s shards.Stats) int64 { return s.Moved }),
 	shardCounter("refusals_total", "Claims of shards that another node owned.", func(s shards.Stats) int64 { return s.Refused }),
 	shardCounter("work_failures_total", "Work that returned an error or panicked.", func(s shards.Stats) int64 { return s.Failures }),
 	shardCounter("given_away_total", "Shards that this node gave up because their work failed too often.", func(s shards.Stats) int64 { return s.GaveAway }),
-	shardCounter("looks_total", "Looks at who owns what.", func(s shards.Stats) int64 { return s.Looks }),
+	shardCounter("looks_total", "Looks at members and owners.", func(s shards.Stats) int64 { return s.Looks }),
 	shardCounter("backend_errors_total", "Calls of the backend that failed.", func(s shards.Stats) int64 { return s.Errors }),
 }
 

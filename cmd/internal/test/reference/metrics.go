@@ -30,10 +30,14 @@ func ofMetrics(tb testing.TB, dir string, prefixes ...string) string {
 				continue
 			}
 			help, ok := helps[name]
-			if !ok && strings.HasSuffix(name, "_total") { // "lock_"+operation+"_total"
-				help = metric{"counter", "Requests to " + strings.TrimSuffix(strings.TrimPrefix(name, "lock_"), "_total") + "."}
+			if operation, is := strings.CutPrefix(name, "lock_"); is && !ok { // "lock_"+operation+"_total"
+				help = metric{"counter", "Requests to " + strings.TrimSuffix(operation, "_total") + "."}
+			}
+			if part, is := strings.CutPrefix(name, "pglatch_shard_"); is && !ok { // shardCounter
+				help = helps[part]
 			}
 			require.NotEmpty(tb, help.text, "the source has no help of %s", name)
+			require.NotEmpty(tb, help.kind, "the source has no kind of %s", name)
 			rows = append(rows, []string{code(name), codes(strings.FieldsFunc(labels, func(r rune) bool { return r == ',' })), help.kind, prose(help.text)})
 			break
 		}
@@ -44,7 +48,7 @@ func ofMetrics(tb testing.TB, dir string, prefixes ...string) string {
 type metric struct{ kind, text string }
 
 var (
-	metricName = regexp.MustCompile(`^"(pglatch|leader|lock|locks)_[a-z_]+"$`)
+	metricName = regexp.MustCompile(`^"((pglatch|leader|lock|locks)_[a-z_]+|[a-z_]+_total)"$`)
 	metricKind = regexp.MustCompile(`(?i)(counter|gauge|histogram|total)`)
 )
 
@@ -97,6 +101,9 @@ func addHelp(helps map[string]metric, kind ast.Expr, values []ast.Expr) {
 	}
 	of := strings.ToLower(metricKind.FindString(function))
 	if of == "total" {
+		of = "counter"
+	}
+	if of == "" && strings.HasSuffix(name.Value, `_total"`) { // prometheus.NewDesc
 		of = "counter"
 	}
 	helps[strings.Trim(name.Value, `"`)] = metric{of, unquote(help.Value)}
