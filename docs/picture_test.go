@@ -3,7 +3,10 @@ package docs_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/xml"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,9 +27,22 @@ var embedded = regexp.MustCompile(`!\[([^\]]*)\]\(([^)\s]+)\)`)
 // generatorFlags make one file for light and dark: the viewer's preference selects the colors.
 var generatorFlags = []string{"--theme", "0", "--dark-theme", "200", "--pad", "20", "--no-xml-tag"}
 
-// stamp is the last line of a picture. It names the source and the generator that it was made from.
+// stamp is the last line of a picture. It names the source and the generator that it was made from. XML allows no "--" in a comment.
 func stamp(source []byte) string {
-	return fmt.Sprintf("<!-- %s %s of %x -->\n", generator, strings.Join(generatorFlags, " "), sha256.Sum256(source))
+	flags := strings.ReplaceAll(strings.Join(generatorFlags, " "), "--", "")
+	return fmt.Sprintf("<!-- %s %s of %x -->\n", generator, flags, sha256.Sum256(source))
+}
+
+// wellFormed returns the error of a text that is no XML, which browsers do not show.
+func wellFormed(text []byte) error {
+	decoder := xml.NewDecoder(bytes.NewReader(text))
+	for {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
 }
 
 // isMadeFrom reports whether a picture has the stamp of a source.
@@ -47,6 +63,7 @@ func TestEveryPictureIsMadeFromItsSource(t *testing.T) {
 		}
 		require.NoError(t, err)
 		assert.True(t, isMadeFrom(picture, source), "%s is not made from %s: make pictures", target, path)
+		require.NoError(t, wellFormed(picture), target)
 		assert.True(t, isShown(t, filepath.Base(target)), "no page shows %s", target)
 	}
 }
@@ -80,6 +97,8 @@ func isShown(t *testing.T, name string) bool {
 func TestAPictureOfAnotherSourceIsFound(t *testing.T) {
 	t.Parallel()
 	picture := []byte("<svg></svg>\n" + stamp([]byte("a -> b")))
+	require.NoError(t, wellFormed(picture))
+	require.Error(t, wellFormed([]byte("<svg></svg>\n<!-- d2 --theme 0 -->\n")))
 	assert.True(t, isMadeFrom(picture, []byte("a -> b")))
 	assert.False(t, isMadeFrom(picture, []byte("a -> c")))
 	assert.False(t, isMadeFrom([]byte("<svg></svg>\n"), []byte("a -> b")))
