@@ -13,6 +13,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/leaseload"
 	"github.com/pglatch/pglatch/internal/test/replay"
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/internal/test/tally"
 	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/lease"
@@ -107,7 +108,7 @@ func TestTheLastLeasesAreLostWhenAnAsynchronousStandbyIsPromotedUnderLoad(t *tes
 	tally.Control(t, "%d of %d acknowledged leases are lost", lost, len(kept))
 	assert.Positive(t, lost)
 	assert.Less(t, lost, len(kept), "what the standby had is there")
-	require.ErrorIs(t, l.History.Check(time.Minute), leasetest.ErrIllegal)
+	require.ErrorIs(t, l.History.Check(soak.Size(t, time.Minute, 10*time.Minute)), leasetest.ErrIllegal)
 	run.RequireRefused()
 	greatest := make(map[uint64]uint64) // of each era
 	for _, k := range kept {

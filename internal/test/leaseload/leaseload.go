@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/internal/test/tally"
 	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/lease"
@@ -170,7 +171,7 @@ func (l *Load) RequireLegal(ctx context.Context) {
 	counts := l.History.Counts()
 	l.t.Logf("%+v", counts)
 	tallyCounts(l.t, counts)
-	require.NoError(l.t, l.History.Check(2*time.Minute))
+	require.NoError(l.t, l.History.Check(soak.Size(l.t, 2*time.Minute, 20*time.Minute)))
 	require.Positive(l.t, counts.Granted)
 	require.GreaterOrEqual(l.t, counts.Refused, counts.Granted/20, "the clients hardly compete")
 	require.Positive(l.t, counts.Ended, "no lease expired under its holder")

@@ -77,10 +77,19 @@ func (s *Steady) count() int {
 	return s.turns
 }
 
-// Stop ends the clients, and returns the longest wait for a lock.
-func (s *Steady) Stop() (longest time.Duration) {
+// longestWait is the goal for a wait over a restart in order. Alone on two cores it takes a quarter of
+// that. A busy machine can miss it. So the wait is only logged, and fails the test at a multiple that no
+// scheduling explains: a client was forgotten.
+const (
+	longestWait = 2 * time.Second
+	generous    = 15
+)
+
+// RequireServed ends the clients, and fails the test if one of them waited for very long.
+func (s *Steady) RequireServed() {
+	s.t.Helper()
 	s.stop()
 	s.all.Wait()
-	s.t.Logf("%d turns, the longest wait %v", s.turns, s.longest.Round(time.Millisecond))
-	return s.longest
+	s.t.Logf("%d turns, the longest wait %v; the goal is %v, on two cores without other work", s.turns, s.longest.Round(time.Millisecond), longestWait)
+	require.Less(s.t, s.longest, generous*longestWait)
 }
