@@ -260,6 +260,7 @@ func merge(t *testing.T, reports []report) (holds []judge.Hold, total report) {
 	for _, r := range reports {
 		require.Empty(t, r.Unexpected)
 		holds = append(holds, r.Holds...)
+		total.Spans = append(total.Spans, r.Spans...)
 		total.InTx += r.InTx
 		total.Client += r.Client
 		total.Lost += r.Lost

@@ -4,12 +4,14 @@ package history
 
 import (
 	"cmp"
-	"slices"
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/internal/test/tally"
 )
@@ -21,29 +23,47 @@ func (c *counters) tally(t *testing.T, holds []judge.Hold, total report) {
 	tally.Count(t, "lost", int(total.Lost))
 	tally.Count(t, "transactions", int(total.InTx))
 	if c.killing {
-		tally.Faults(t, tally.Fault{Name: "session ended", Times: int(c.kills.Load()), Overlap: window(holds)})
+		tally.Faults(t, tally.Fault{Name: "session ended", Times: int(c.kills.Load()), Overlap: new(window(holds, total.Spans))})
 	}
 }
 
-// window returns the longest time from the beginning of a hold until the holder before it knew of its end.
-func window(holds []judge.Hold) (longest time.Duration) {
-	holds = slices.Clone(holds)
-	slices.SortFunc(holds, func(a, b judge.Hold) int { return cmp.Compare(a.Begin.Latest, b.Begin.Latest) })
-	ends := map[string]int64{}
-	for _, h := range holds {
-		if end, ok := ends[h.Key]; ok {
-			longest = max(longest, time.Duration(end-h.Begin.Latest))
+// A span is a lost hold, from its grant until its holder knew of the loss.
+type span struct {
+	Key           string
+	Granted, Told int64
+}
+
+// learns returns a function that returns when the holder of a lock learned of its loss: when its context ended.
+func learns(lock *advisory.Lock) (told func() int64) {
+	var at atomic.Int64
+	if lock != nil {
+		context.AfterFunc(lock.Context(), func() { at.Store(monotonic()) })
+	}
+	return func() int64 { return cmp.Or(at.Load(), monotonic()) }
+}
+
+func (f *fighter) lostSpan(key, granted, told int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.report.Spans = append(f.report.Spans, span{agents.ID(key).String(), granted, told})
+}
+
+// window returns the longest time for which a holder that had lost its lock did not know so, while another had it.
+func window(holds []judge.Hold, lost []span) (longest time.Duration) {
+	for _, s := range lost {
+		for _, h := range holds {
+			if h.Key == s.Key && h.Begin.Latest > s.Granted && h.Begin.Latest < s.Told {
+				longest = max(longest, time.Duration(s.Told-h.Begin.Latest))
+			}
 		}
-		ends[h.Key] = max(ends[h.Key], h.End.Latest)
 	}
 	return longest
 }
 
 func TestAWindowIsForHowLongAHolderDidNotKnow(t *testing.T) {
 	t.Parallel()
-	hold := func(key string, begin, end int64) judge.Hold {
-		return judge.Hold{Key: key, Begin: judge.At(begin), End: judge.Moment{Earliest: begin, Latest: end}}
-	}
-	assert.Zero(t, window([]judge.Hold{hold("a", 5, 9), hold("a", 1, 5), hold("b", 1, 9)}))
-	assert.EqualValues(t, 3, window([]judge.Hold{hold("a", 1, 8), hold("a", 5, 6), hold("a", 7, 9)}))
+	hold := func(key string, begin int64) judge.Hold { return judge.Hold{Key: key, Begin: judge.At(begin)} }
+	lost := []span{{"a", 1, 8}, {"a", 7, 7}, {"b", 5, 9}}
+	assert.Zero(t, window([]judge.Hold{hold("a", 1), hold("a", 8), hold("b", 5), hold("b", 2), hold("c", 6)}, lost))
+	assert.EqualValues(t, 3, window([]judge.Hold{hold("a", 6), hold("a", 5), hold("b", 7)}, lost))
 }

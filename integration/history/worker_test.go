@@ -49,6 +49,7 @@ type job struct {
 // A report is what a process tells when it is done.
 type report struct {
 	Holds      []judge.Hold
+	Spans      []span
 	InTx       int64  `json:"in_tx"`  // increments of counter_tx that were committed
 	Client     int64  `json:"client"` // read-modify-writes of counter_client that were written
 	Lost       int64  `json:"lost"`
@@ -203,6 +204,7 @@ func (f *fighter) hold(ctx context.Context, i int, key int64) {
 		pause(ctx, time.Millisecond)
 		return
 	}
+	told := learns(lock)
 	_ = f.client(context.WithoutCancel(ctx), key)
 	<-time.After(holdFor)
 	ending := monotonic()
@@ -211,6 +213,7 @@ func (f *fighter) hold(ctx context.Context, i int, key int64) {
 		if err := lock.Release(); err != nil {
 			ending = call // it may have ended as soon as the server had granted it
 			f.lost()
+			f.lostSpan(key, granted, told())
 			f.expect(err)
 		}
 	}

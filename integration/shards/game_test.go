@@ -250,7 +250,7 @@ func (g *game) requireLegal() {
 func (g *game) summary() {
 	for _, f := range g.faults {
 		o := g.stats[f.Name]
-		tally.Faults(g.T, tally.Fault{Name: f.Name, Times: o.count, Freed: o.owned, Bound: f.Bound(1), Overlap: g.Overlap(f.Name)})
+		tally.Faults(g.T, tally.Fault{Name: f.Name, Times: o.count, Freed: o.owned, Bound: f.Bound(1), Overlap: new(g.Overlap(f.Name))})
 		g.T.Logf("%-11s %3d times: owned again after %6v at most (bound %v; %d were slower), evenly %6v later; a shard was without operations for %6v; late operations by %v",
 			f.Name, o.count, o.owned.Round(time.Millisecond), f.Bound(1), o.slow, o.even.Round(time.Millisecond), o.gap.Round(time.Millisecond),
 			g.Overlap(f.Name).Round(10*time.Microsecond))

@@ -181,7 +181,7 @@ func (c *Cluster) summary() {
 	tallyTotals(c.T, c.rounds, terms, operations, refused)
 	for _, f := range c.setup.Faults {
 		t := c.statsOf(f.Name)
-		tally.Faults(c.T, tally.Fault{Name: f.Name, Times: t.count, Freed: t.longest, Bound: f.Bound(1), Overlap: t.overlap})
+		tally.Faults(c.T, tally.Fault{Name: f.Name, Times: t.count, Freed: t.longest, Bound: f.Bound(1), Overlap: new(t.overlap)})
 		c.T.Logf("%-14s %3d times (%d survived): led again after %8v at most (bound %v), late operations by %v at most", f.Name, t.count,
 			t.survived, t.longest.Round(time.Millisecond), f.Bound(1), t.overlap.Round(10*time.Microsecond))
 	}

@@ -27,13 +27,13 @@ type Line struct {
 	Control string `json:"control,omitempty"` // what was found without the protection
 }
 
-// A Fault is one kind of fault, and the longest windows that followed one. A window of 0 was not measured, or there was none.
+// A Fault is one kind of fault, and the longest windows that followed one.
 type Fault struct {
-	Name    string        `json:"name"`
-	Times   int           `json:"times"`
-	Freed   time.Duration `json:"freed,omitempty"`   // until somebody held, led or owned again
-	Bound   time.Duration `json:"bound,omitempty"`   // of Freed
-	Overlap time.Duration `json:"overlap,omitempty"` // for which a holder went on beside the next one
+	Name    string         `json:"name"`
+	Times   int            `json:"times"`
+	Freed   time.Duration  `json:"freed,omitempty"`   // until somebody held, led or owned again; 0 = not measured
+	Bound   time.Duration  `json:"bound,omitempty"`   // of Freed
+	Overlap *time.Duration `json:"overlap,omitempty"` // for which a holder went on beside the next one; nil = not measured
 }
 
 // Count reports that a test has counted n more of something.

@@ -34,7 +34,7 @@ var histories = [][]string{
 
 func main() {
 	short := flag.Bool("short", false, "the short form, which takes minutes")
-	out := flag.String("o", "report.md", "the file of the report")
+	out := flag.String("o", "dist/report.md", "the file of the report")
 	flag.Parse()
 	if err := report(context.Background(), *short, *out); err != nil {
 		fmt.Fprintf(os.Stderr, "report: %v\n", err)
@@ -67,6 +67,9 @@ func report(ctx context.Context, short bool, out string) error {
 	r.facts = append(r.facts, [2]string{"took", time.Since(began).Round(time.Second).String()}, [2]string{"load at the end", load()})
 	if err := r.read(tallied, results); err != nil {
 		return errors.Join(failed, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return err
 	}
 	file, err := os.Create(out)
 	if err != nil {

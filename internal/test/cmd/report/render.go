@@ -110,16 +110,19 @@ func (r run) render(w io.Writer) error {
 		}
 	}
 	b.WriteString("\n## Faults\n\nThe windows are the longest that followed a fault of the kind. *Again* is until somebody held, led or owned again. " +
-		"*Overlap* is for how long an earlier holder went on beside the next one, without effect where a guard or a fence refuses it.\n\n" +
+		"*Overlap* is for how long an earlier holder did not know of its loss, or went on, beside the next one. Guards and fences refuse its writes. An empty cell was not measured.\n\n" +
 		"| test | fault | times | again after | bound | overlap |\n|---|---|--:|--:|--:|--:|\n")
 	total := map[string]int{}
 	for _, s := range subjects {
 		for _, f := range s.faults {
 			total[f.Name] += f.Times
-			fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s |\n", s.name, f.Name, f.Times, window(f.Freed), window(f.Bound), window(f.Overlap))
+			fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s |\n", s.name, f.Name, f.Times, window(f.Freed), window(f.Bound), overlap(f.Overlap))
 		}
 	}
-	b.WriteString("\nAll faults by kind: " + strings.Join(counted(total), ", ") + ".\n")
+	b.WriteString("\nAll faults by kind:\n\n")
+	for _, text := range counted(total) {
+		b.WriteString("- " + text + "\n")
+	}
 	b.WriteString("\n## Controls\n\nEach control switches a protection off. It fails if nothing goes wrong.\n\n| test | result | found |\n|---|---|---|\n")
 	for _, s := range subjects {
 		for _, c := range s.controls {
@@ -152,6 +155,17 @@ func window(d time.Duration) string {
 		return ""
 	}
 	return d.Round(max(10*time.Microsecond, d.Round(time.Second)/1000)).String()
+}
+
+// overlap returns a window that can be 0.
+func overlap(d *time.Duration) string {
+	switch {
+	case d == nil:
+		return ""
+	case *d == 0:
+		return "none"
+	}
+	return window(*d)
 }
 
 // cell returns a text that ends no cell.
