@@ -19,6 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/ledgertest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/replay"
 	"github.com/pglatch/pglatch/internal/test/tally"
 )
 
@@ -27,9 +28,10 @@ type game struct {
 	*electiontest.Cluster
 	*ledgertest.Ledger
 	server  *pgserver.Server
-	first   int     // of the list that all go by
-	carried int     // shards of the session that was terminated last
-	others  []int32 // the sessions that carried shards beside it
+	run     *replay.Run // nil = nothing is written
+	first   int         // of the list that all go by
+	carried int         // shards of the session that was terminated last
+	others  []int32     // the sessions that carried shards beside it
 	faults  []fault
 	stats   map[string]*outcomes // by fault
 }
@@ -46,14 +48,20 @@ var serverSettings = map[string]string{"synchronous_commit": "on"}
 
 func newGame(t *testing.T) *game {
 	t.Helper()
+	return newTracedGame(t, nil)
+}
+
+// newTracedGame is a game whose nodes write a run.
+func newTracedGame(t *testing.T, run *replay.Run) *game {
+	t.Helper()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: serverSettings})
-	return newGameOn(t, server, server.DSN(""), func(n *electiontest.Node) { n.Job.Settings[settingDSN] = n.Through(server.DSN("")) })
+	return newGameOn(t, server, server.DSN(""), run, func(n *electiontest.Node) { n.Job.Settings[settingDSN] = n.Through(server.DSN("")) })
 }
 
 // newGameOn is a game in which join has to say how a node reaches the server, if not by the DSN.
-func newGameOn(t *testing.T, server *pgserver.Server, dsn string, join func(*electiontest.Node)) *game {
+func newGameOn(t *testing.T, server *pgserver.Server, dsn string, run *replay.Run, join func(*electiontest.Node)) *game {
 	t.Helper()
-	g := &game{Ledger: ledgertest.New(t, dsn), server: server, stats: make(map[string]*outcomes)}
+	g := &game{Ledger: ledgertest.New(t, dsn), server: server, run: run, stats: make(map[string]*outcomes)}
 	g.faults = g.allFaults()
 	setup := electiontest.Setup{
 		Join: func(n *electiontest.Node) {
@@ -61,7 +69,7 @@ func newGameOn(t *testing.T, server *pgserver.Server, dsn string, join func(*ele
 			n.Job.Settings = map[string]string{settingDSN: dsn, settingWork: dsn, settingFirst: fmt.Sprint(g.first)}
 			join(n)
 		},
-		Free: g.free,
+		Free: g.free, Run: g.run,
 	}
 	for _, f := range g.faults {
 		setup.Faults = append(setup.Faults, f.Fault)
@@ -167,6 +175,7 @@ func (g *game) round(f fault) {
 	pid := victim.PID()
 	begun := time.Now()
 	struck := begun
+	ends := g.run.Fault("", f.Name) // a session that is terminated may be anybody's
 	undo := f.Strike(g.Cluster, victim)
 	if f.Outage {
 		struck = time.Now()
@@ -183,6 +192,7 @@ func (g *game) round(f fault) {
 	back := time.Now()
 	g.awaitEven()
 	even := time.Since(back)
+	ends()
 	g.Check()
 
 	o := g.stats[f.Name]

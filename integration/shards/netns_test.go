@@ -19,7 +19,7 @@ import (
 func TestShardsOfANodeInABlackHoleAreOwnedAgain(t *testing.T) {
 	n := netns.New(t)
 	server, local := n.StartServer(t)
-	g := newGameOn(t, server, local, func(node *electiontest.Node) {
+	g := newGameOn(t, server, local, nil, func(node *electiontest.Node) {
 		if node.Job.Node > 0 {
 			return
 		}

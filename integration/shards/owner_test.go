@@ -59,7 +59,7 @@ func own(ctx context.Context, child *electiontest.Child) error {
 	defer work.Close()
 	c := &owner{
 		Child: child, turn: make(chan struct{}), working: make(map[string]bool), owned: make(map[string]*judge.Events),
-		writer: ledgertest.Writer{Pool: work, Node: fmt.Sprint(child.Node), Slow: 20 * time.Millisecond},
+		writer: ledgertest.Writer{Pool: work, Node: fmt.Sprint(child.Node), Slow: 20 * time.Millisecond, Trace: child.Trace},
 	}
 	if !c.Reckless {
 		c.writer.InTx = inTx
@@ -90,7 +90,7 @@ func (c *owner) node() (*shards.Node, error) {
 	}
 	return shards.New(shards.Config{
 		Name: "tenants", Backend: backend, Identity: c.Identity(), Shards: listFrom(first),
-		LeaseDuration: lease, MinStay: stay, MovesPerSecond: 1000, Callbacks: c.callbacks(),
+		LeaseDuration: lease, MinStay: stay, MovesPerSecond: 1000, Callbacks: c.Trace.Shards(c.callbacks()),
 	})
 }
 
@@ -128,6 +128,7 @@ func (c *owner) callbacks() shards.Callbacks {
 func (c *owner) tend(owned context.Context, s shards.Shard) error {
 	c.enter(s)
 	defer c.leave(s)
+	defer c.Trace.Work(s.Name, s.Term)()
 	if rand.IntN(defiant) == 0 && c.Stubborn {
 		c.writer.Defy(owned, s.Name, s.Term, 100*time.Millisecond, nil)
 	}

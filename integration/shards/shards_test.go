@@ -10,7 +10,9 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/internal/test/ledgertest"
+	"github.com/pglatch/pglatch/internal/test/replay"
 	"github.com/pglatch/pglatch/internal/test/tally"
+	"github.com/pglatch/pglatch/internal/test/trace"
 )
 
 // perGame is how many rounds the same nodes play.
@@ -19,7 +21,7 @@ const perGame = 10
 // Whatever happens to nodes, no write of an ended term commits once another has begun, nobody works
 // on a shard in an ended term for longer than is stated, each is owned again soon, and evenly.
 func TestEachShardHasOneOwnerWhateverHappens(t *testing.T) {
-	g := newGame(t)
+	g := newTracedGame(t, replay.Start(t, "shards"))
 	var bag []fault
 	for rounds, nodes := electiontest.Rounds(t), 3; rounds > 0; rounds, nodes = rounds-perGame, 3+g.Random.IntN(7) {
 		g.open(nodes, func(j *electiontest.Job) { j.Stubborn = j.Node%3 > 0 })
@@ -36,23 +38,25 @@ func TestEachShardHasOneOwnerWhateverHappens(t *testing.T) {
 	}
 	g.summary()
 	g.requireLegal()
+	g.run.RequireLegal(trace.Acquired, trace.Released, trace.Lost, trace.Works, trace.Rests, trace.Commit, trace.Fault)
 	ledgertest.RequireDefied(t, g.Count)
 }
 
-// The control: without guards, and with work that does not look at its context, both checkers find what
+// The control: without guards, and with work that does not look at its context, all checkers find what
 // they look for.
 func TestWithoutGuardsTermsOfShardsOutliveTheirEnds(t *testing.T) {
-	g := newGame(t)
+	g := newTracedGame(t, replay.Start(t, "shards"))
 	g.open(3, func(j *electiontest.Job) {
 		j.Stubborn, j.Reckless = true, true
 		j.Settings[settingNodes] = "1" // more transactions
 	})
-	for round := 0; len(g.Late()) == 0 || !g.Illegal(t); round++ {
+	for round := 0; len(g.Late()) == 0 || !g.Illegal(t) || g.run.Check() == nil; round++ {
 		require.Less(t, round, 20, "nothing went wrong: the checkers see nothing")
 		g.round(g.faultNamed("cut off"))
 	}
 	t.Logf("control: %d operations too late, such as: %s", len(g.Late()), g.Late()[0])
 	tally.Control(t, "%d operations too late, and stale writes committed", len(g.Late()))
+	g.run.RequireRefused()
 	g.Close()
 }
 

@@ -88,6 +88,11 @@ func (t *terms) see(index int, e trace.Event) string {
 		}
 	case trace.Stopped:
 		t.stopped[e.Process] = true
+		for led := range t.current {
+			if led.process == e.Process {
+				return "it stopped, and has not reported the end of its term of " + led.key
+			}
+		}
 	case trace.Error:
 		t.disturb = append(t.disturb, span{e.Process, e.Boot, e.Boot})
 	case trace.Fault:

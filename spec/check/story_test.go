@@ -1,0 +1,78 @@
+package check_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/notrun"
+	"github.com/pglatch/pglatch/spec/check"
+)
+
+// walks is the number of random walks, with the seeds 1 to walks, and each has so many steps.
+const (
+	walks     = 40
+	walkSteps = "2500"
+)
+
+var storyLine = regexp.MustCompile(`(?m)^ *((?:node|writer|server|fault|operator)(?: \d+)?: .*)$`)
+
+// walk returns what a model prints in a random walk of SPIN.
+func walk(t *testing.T, seed int, defines ...string) (lines []string) {
+	t.Helper()
+	spin, err := exec.LookPath("spin")
+	if err != nil {
+		notrun.Skip(t, "spin is not installed: apt-get install spin")
+	}
+	dir := t.TempDir() // spin writes files beside it
+	source, err := os.ReadFile(filepath.Join("..", "shards.pml"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "shards.pml"), source, 0o600))
+	args := append([]string{"-T", "-n" + strconv.Itoa(seed), "-u" + walkSteps}, defines...)
+	cmd := exec.CommandContext(t.Context(), spin, append(args, "shards.pml")...)
+	cmd.Dir = dir
+	out, _ := cmd.CombinedOutput() // a mutant's walk ends with a failed assertion
+	for _, found := range storyLine.FindAllStringSubmatch(string(out), -1) {
+		lines = append(lines, strings.TrimSpace(found[1]))
+	}
+	require.NotEmpty(t, lines, string(out))
+	return lines
+}
+
+// busy are bounds with many faults, for walks that do not end soon.
+var busy = []string{"-DFAULTS=20", "-DCHANGES=10", "-DWRITES=20"}
+
+func TestTheTableOfShardsAcceptsRandomWalksOfTheModel(t *testing.T) {
+	t.Parallel()
+	kinds, all := make(map[string]int), 0
+	number := regexp.MustCompile(`\d+`)
+	for seed := 1; seed <= walks; seed++ {
+		lines := walk(t, seed, busy...)
+		require.NoError(t, check.ShardStory(lines), "seed %d:\n%s", seed, strings.Join(lines, "\n"))
+		all += len(lines)
+		for _, line := range lines {
+			kinds[number.ReplaceAllString(line, "N")]++
+		}
+	}
+	t.Logf("%d lines of %d kinds: %v", all, len(kinds), kinds)
+	assert.Greater(t, len(kinds), 20, "the walks see little of the model")
+}
+
+// The counter-examples of safety in testdata come from: go run -C tools ./cmd/spec -story NAME ../spec.
+func TestTheTableOfShardsRefusesTheStoriesOfMutants(t *testing.T) {
+	t.Parallel()
+	for _, mutant := range []string{"NO_TRY_LOCK", "RELEASE_FIRST", "NO_GUARD", "NO_ROW_LOCK"} {
+		text, err := os.ReadFile(filepath.Join("testdata", mutant+".txt"))
+		require.NoError(t, err)
+		err = check.ShardStory(strings.Split(strings.TrimSpace(string(text)), "\n"))
+		require.ErrorIs(t, err, check.ErrRefused, mutant)
+		t.Log(err)
+	}
+}
