@@ -1,0 +1,232 @@
+package turns
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// look asks the one question of an idle server, and acts on the answer: it reclaims the turns of dead nodes, and
+// interrupts its own. It returns when the next entity is ready.
+func (s *server) look(ctx context.Context) (time.Duration, error) {
+	s.lastLook = time.Now()
+	live := len(s.tokens()) // the loop alone adds to them, and a turn leaves after its row was changed
+	var text []byte
+	if err := s.m.config.Pool.QueryRow(ctx, `SELECT pglatch_turns.look($1::pg_catalog.text, $2::pg_catalog.text)::pg_catalog.text`, s.m.config.Name, s.node).Scan(&text); err != nil {
+		return 0, failed(err)
+	}
+	var seen struct {
+		Due         *float64 `json:"due"`
+		Dead        []string `json:"dead"`
+		Next        *target  `json:"next"`
+		Mine        int      `json:"mine"`
+		Interrupted bool     `json:"interrupted"`
+	}
+	if err := json.Unmarshal(text, &seen); err != nil {
+		return 0, fmt.Errorf("turns: answer of the server: %w", err)
+	}
+	for _, node := range seen.Dead {
+		if err := s.reclaim(ctx, node); err != nil {
+			return 0, err
+		}
+	}
+	if seen.Interrupted {
+		if err := s.interrupts(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if seen.Mine > live {
+		if _, err := s.m.config.Pool.Exec(ctx, `SELECT pglatch_turns.orphans($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8[])`, s.m.config.Name, s.node, s.tokens()); err != nil {
+			return 0, failed(err)
+		}
+		return 0, nil
+	}
+	s.aim(seen.Next)
+	switch {
+	case len(seen.Dead) > 0:
+		return 0, nil
+	case seen.Due == nil:
+		return lookEvery, nil
+	}
+	return time.Duration(*seen.Due * float64(time.Millisecond)), nil
+}
+
+// tokens are those of the turns that run here.
+func (s *server) tokens() []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tokens := make([]int64, 0, len(s.turns))
+	for token := range s.turns {
+		tokens = append(tokens, token)
+	}
+	return tokens
+}
+
+// reclaim makes the turns of a dead node ready.
+func (s *server) reclaim(ctx context.Context, node string) error {
+	return s.m.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT pglatch_turns.reclaim($1::pg_catalog.text, $2::pg_catalog.text)`, s.m.config.Name, node)
+		return err
+	})
+}
+
+// A target is the node that this one watches, so that its turns go on in milliseconds when its process dies.
+type target struct {
+	Node string `json:"node"`
+	Key  string `json:"key"`
+}
+
+// aim changes the target of watch. nil = there is no node with turns.
+func (s *server) aim(next *target) {
+	var t target
+	if next != nil {
+		t = *next
+	}
+	select {
+	case <-s.targets: // of before, which nobody has read
+	default:
+	}
+	s.targets <- t
+}
+
+// watch waits for the lock of the target, which comes when its process has ended.
+func (s *server) watch(ctx context.Context) {
+	var current target
+	stop, ended := func() {}, make(chan struct{}, 1)
+	defer func() { stop() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ended:
+			stop()
+			stop, current = func() {}, target{} // the next look may find it again
+		case t := <-s.targets:
+			if t == current {
+				continue
+			}
+			stop()
+			stop, current = func() {}, t
+			if key, err := strconv.ParseInt(t.Key, 10, 64); err == nil {
+				ended = make(chan struct{}, 1)
+				stop = s.await(ctx, namespace.SingleRaw(key), t.Node, ended)
+			}
+		}
+	}
+}
+
+// await waits for the lock of a node in the background, and reclaims the node's turns when it has come.
+func (s *server) await(ctx context.Context, key namespace.Key, node string, ended chan<- struct{}) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { ended <- struct{}{} }()
+		lock, err := s.m.config.Locker.With(advisory.Options{Wait: advisory.NoTimeout, Shared: true, Label: "turns/" + s.m.config.Name + " watch"}).Acquire(ctx, key)
+		if err != nil {
+			_ = pause.For(ctx, lookEvery) // no connection is free: the looks find the node
+			return
+		}
+		if err = lock.Release(); err == nil {
+			err = s.reclaim(ctx, node)
+		}
+		if err != nil {
+			s.m.config.Logger.Warn("turns_reclaim_failed", slog.String("mailbox", s.m.config.Name), slog.Any("error", err))
+		}
+		s.lookNow()
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// listen receives notifications: that a message came, and that a turn is to end. Without them, looks find out.
+func (s *server) listen(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		err := s.listenOnce(ctx, func() { failures = 0 })
+		if ctx.Err() != nil {
+			return
+		}
+		s.m.config.Logger.Debug("turns_listen_failed", slog.String("mailbox", s.m.config.Name), slog.Any("error", err))
+		_ = pause.For(ctx, pause.Backoff(failures, 100*time.Millisecond, 10*time.Second))
+	}
+}
+
+func (s *server) listenOnce(ctx context.Context, listening func()) error {
+	lent, err := s.m.config.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	conn := lent.Hijack() // it keeps the state of a listener
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{"pglatch_turns/" + s.m.config.Name}.Sanitize()); err != nil {
+		return err
+	}
+	listening()
+	s.lookNow() // for what came before
+	if err := s.interrupts(ctx); err != nil {
+		return err
+	}
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		if n.Payload != "interrupt" {
+			s.lookNow()
+			continue
+		}
+		if err := s.interrupts(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// interrupts ends the contexts of this node's turns that somebody interrupted.
+func (s *server) interrupts(ctx context.Context) error {
+	rows, err := s.m.config.Pool.Query(ctx, `SELECT token, reason FROM pglatch_turns.interrupted($1::pg_catalog.text, $2::pg_catalog.text)`, s.m.config.Name, s.node)
+	if err != nil {
+		return failed(err)
+	}
+	var token int64
+	var reason string
+	_, err = pgx.ForEachRow(rows, []any{&token, &reason}, func() error {
+		s.mu.Lock()
+		t := s.turns[token]
+		s.mu.Unlock()
+		if t != nil {
+			t.cancel(&InterruptedError{reason})
+		}
+		return nil
+	})
+	return failed(err)
+}
+
+// Interrupt ends the context of the entity's running turn, on whatever node, with an *InterruptedError as its cause. The
+// handler decides what becomes of the messages: it can commit, with context.WithoutCancel, or return an error, so
+// that they come again. ErrNotRunning says that no turn runs.
+func (m *Mailbox) Interrupt(ctx context.Context, entity namespace.Key, reason string) error {
+	text, err := m.entityOf(entity)
+	if err != nil {
+		return err
+	}
+	did, err := m.call(ctx, `SELECT pglatch_turns.interrupt($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text)`, text, reason)
+	if err == nil && !did {
+		err = fmt.Errorf("%w: %s", ErrNotRunning, entity)
+	}
+	return err
+}

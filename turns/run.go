@@ -1,0 +1,178 @@
+package turns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/legible"
+	"github.com/pglatch/pglatch/internal/pause"
+)
+
+const (
+	// emptyPause is how long an entity pauses that had no message: a sender is between its message and its commit.
+	emptyPause = awake
+	// heldPause is how long an entity pauses whose mutex somebody holds.
+	heldPause = 100 * time.Millisecond
+	// quietMost is how many times Config.Quiet the first message waits at most.
+	quietMost = 5
+	// maxErrorText limits the text of an error in the tables.
+	maxErrorText = 2000
+)
+
+// begin runs the turn of a claimed entity in a goroutine.
+func (s *server) begin(life context.Context, c claimed, f *found) {
+	t := &Turn{m: s.m, claim: c, messages: f.messages}
+	var ctx context.Context
+	ctx, t.cancel = context.WithCancelCause(life)
+	s.mu.Lock()
+	s.turns[c.Token] = t
+	s.mu.Unlock()
+	s.running.Go(func() {
+		defer s.lookNow()
+		defer func() {
+			s.mu.Lock()
+			delete(s.turns, c.Token)
+			s.mu.Unlock()
+		}()
+		defer t.cancel(nil)
+		s.settle(life, t, s.turn(ctx, t, f))
+	})
+}
+
+// An ending says how a turn without a commit ends. The zero ending is that of a commit.
+type ending struct {
+	given bool          // the attempt does not count
+	pause time.Duration // until the next
+	err   error         // of a failed attempt
+	dead  bool
+}
+
+// turn takes the mutex of the entity, and runs the handler while it is held.
+func (s *server) turn(ctx context.Context, t *Turn, f *found) ending {
+	c := s.m.config
+	if len(f.messages) == 0 {
+		return ending{given: true, pause: emptyPause}
+	}
+	if c.Quiet > 0 && t.claim.Attempts == 1 && len(f.messages) < c.Batch && f.newest < c.Quiet && f.age < quietMost*c.Quiet {
+		return ending{given: true, pause: c.Quiet - f.newest}
+	}
+	if t.claim.Attempts > c.MaxAttempts {
+		return ending{err: fmt.Errorf("%d attempts ended without a commit: %s", c.MaxAttempts, t.claim.LastError), dead: true}
+	}
+	key, err := c.Namespace.Text(t.claim.Entity)
+	if err != nil { // sent in SQL
+		return ending{err: err, dead: true}
+	}
+	t.key = key
+	lock, err := s.locker().Acquire(ctx, key)
+	if err != nil {
+		if !errors.Is(err, advisory.ErrTimeout) && ctx.Err() == nil {
+			c.Logger.Warn("turns_mutex_failed", slog.String("mailbox", c.Name), slog.String("key", key.String()), slog.Any("error", err))
+		}
+		return ending{given: true, pause: pause.Jitter(heldPause, 0.5)}
+	}
+	began := time.Now()
+	err = t.handle(lock.Context(), s.handler)
+	if err == nil && !t.done() {
+		err = s.consume(lock.Context(), t)
+	}
+	cause := context.Cause(lock.Context())
+	if released := lock.Release(); released != nil {
+		c.Logger.Warn("turns_mutex_lost", slog.String("mailbox", c.Name), slog.String("key", key.String()), slog.Any("error", released))
+	}
+	c.Observer.ended(c.Logger, TurnData{Key: key, Attempt: t.claim.Attempts, Messages: len(t.Messages()), Took: time.Since(began), Committed: t.done(), Err: err})
+	switch {
+	case t.done():
+		return ending{}
+	case errors.Is(cause, ErrShutdown), errors.Is(cause, advisory.ErrLost), errors.Is(cause, advisory.ErrClosed):
+		return ending{given: true}
+	case err == nil: // a Commit in another goroutine
+		err = t.stale()
+	}
+	return ending{err: err, pause: pause.Backoff(t.claim.Attempts-1, c.Pause, c.MaxPause), dead: t.claim.Attempts >= c.MaxAttempts}
+}
+
+// consume commits a turn whose handler returned nil, even if its context has ended: the token decides.
+func (s *server) consume(ctx context.Context, t *Turn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementBound)
+	defer cancel()
+	return t.Commit(ctx, nil)
+}
+
+// handle calls the handler. A panic and runtime.Goexit are errors.
+func (t *Turn) handle(ctx context.Context, handler Handler) (err error) {
+	done := make(chan struct{})
+	err = &PanicError{}
+	go func() { // the turn must survive a runtime.Goexit, such as FailNow's
+		defer close(done)
+		defer func() {
+			if v := recover(); v != nil {
+				err = &PanicError{Value: v, Stack: string(debug.Stack())}
+			}
+		}()
+		err = handler(ctx, t)
+	}()
+	<-done
+	return err
+}
+
+// settle ends a turn in the tables, unless it was committed. It tries until the node's life ends; then others
+// reclaim the turn.
+func (s *server) settle(life context.Context, t *Turn, e ending) {
+	if e == (ending{}) {
+		return
+	}
+	if e.err != nil {
+		s.m.config.Logger.Warn("turns_turn_failed", slog.String("mailbox", s.m.config.Name), slog.String("key", t.key.String()),
+			slog.Int("attempt", t.claim.Attempts), slog.Bool("dead", e.dead), slog.String("error", textOf(e.err)))
+	}
+	for failures := 0; ; failures++ {
+		err := s.end(life, t, e)
+		if err == nil {
+			return
+		}
+		s.m.config.Logger.Warn("turns_settle_failed", slog.String("mailbox", s.m.config.Name), slog.Any("error", err))
+		if pause.For(life, pause.Backoff(failures, 100*time.Millisecond, 10*time.Second)) != nil {
+			return
+		}
+	}
+}
+
+// end is one attempt to end a turn. That the turn is stale is no error: somebody else has ended it.
+func (s *server) end(life context.Context, t *Turn, e ending) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), statementBound)
+	defer cancel()
+	if e.given {
+		_, err := s.m.call(ctx, `SELECT pglatch_turns.give_back($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.interval)`,
+			t.claim.Entity, t.claim.Token, interval(e.pause))
+		return err
+	}
+	// Those that the claim took. What More brought has had no attempt of its own: it is not dead yet.
+	first := t.Messages()
+	if n := s.m.config.Batch; len(first) > n {
+		first = first[:n]
+	}
+	if t.claim.Attempts > 1 {
+		first = first[:1]
+	}
+	_, err := s.m.call(ctx, `SELECT pglatch_turns.fail($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.int8[],
+		$5::pg_catalog.text, $6::pg_catalog.text::pg_catalog.interval, $7::pg_catalog.bool, $8::pg_catalog.bool)`,
+		t.claim.Entity, t.claim.Token, arrayOf(first), textOf(e.err), interval(e.pause), e.dead, s.m.config.OnDead == Stop)
+	return err
+}
+
+// textOf is the text of a handler's error, whose method can panic.
+func textOf(err error) (text string) {
+	defer func() {
+		if v := recover(); v != nil {
+			text = "an error without a text: its method panicked"
+		}
+	}()
+	return legible.Clamp(legible.Line(strings.ToValidUTF8(err.Error(), "?")), maxErrorText)
+}

@@ -1,0 +1,273 @@
+
+-- open_mailbox stores the limits of a mailbox, and reports whether its namespace is this one.
+CREATE OR REPLACE FUNCTION pglatch_turns.open_mailbox(p_name text, p_namespace text, p_max_bytes bigint, p_max_depth bigint, p_quiet interval, p_refuse bool, p_keep interval) RETURNS bool
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	box pglatch_turns.mailboxes;
+BEGIN
+	INSERT INTO pglatch_turns.mailboxes AS b (name, namespace, max_bytes, max_depth, quiet, refuse, keep)
+		VALUES (p_name, p_namespace, p_max_bytes, p_max_depth, p_quiet, p_refuse, p_keep) ON CONFLICT DO NOTHING;
+	SELECT b.* INTO box FROM pglatch_turns.mailboxes AS b WHERE b.name = p_name;
+	IF box.namespace <> p_namespace THEN
+		RETURN false;
+	END IF;
+	UPDATE pglatch_turns.mailboxes AS b SET (max_bytes, max_depth, quiet, refuse, keep) = (p_max_bytes, p_max_depth, p_quiet, p_refuse, p_keep)
+		WHERE b.name = p_name AND (b.max_bytes, b.max_depth, b.quiet, b.refuse, b.keep) IS DISTINCT FROM (p_max_bytes, p_max_depth, p_quiet, p_refuse, p_keep);
+	RETURN true;
+END $$;
+
+-- look is all that an idle server asks. due is in how many milliseconds the next entity is ready, dead are
+-- nodes whose processes have ended, next is the node
+-- with running turns that this one watches, mine is how many turns this node has.
+CREATE OR REPLACE FUNCTION pglatch_turns.look(p_mailbox text, p_node text) RETURNS json
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	SELECT json_build_object(
+		'due', (SELECT extract(epoch FROM e.ready_at - clock_timestamp()) * 1000 FROM pglatch_turns.entities AS e
+			WHERE e.mailbox = p_mailbox AND e.state = 'ready' ORDER BY e.ready_at LIMIT 1),
+		'dead', ARRAY(SELECT n.node FROM pglatch_turns.nodes AS n WHERE n.mailbox = p_mailbox AND n.node <> p_node AND pg_try_advisory_xact_lock_shared(n.key)),
+		'next', (SELECT json_build_object('node', n.node, 'key', n.key::text) FROM pglatch_turns.nodes AS n WHERE n.mailbox = p_mailbox AND n.node <> p_node
+				AND EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = n.node AND e.state = 'running')
+			ORDER BY n.node < p_node, n.node LIMIT 1),
+		'mine', (SELECT count(*) FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running'),
+		'interrupted', EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.interrupt IS NOT NULL))
+$$;
+
+-- claim takes the entities that have been ready for longest, and records the attempts before any handler runs.
+-- p_awake > 0: this server goes on looking for so long, and senders need not notify.
+CREATE OR REPLACE FUNCTION pglatch_turns.claim(p_mailbox text, p_node text, p_most bigint, p_awake interval)
+RETURNS TABLE (entity text, token bigint, attempts int, after bigint, last_error text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+	RETURN QUERY UPDATE pglatch_turns.entities AS e
+		SET state = 'running', token = nextval('pglatch_turns.token'), attempts = e.attempts + 1, node = p_node, claimed_at = clock_timestamp(), interrupt = NULL
+		WHERE e.ctid = ANY (ARRAY(SELECT r.ctid FROM pglatch_turns.entities AS r
+			WHERE r.mailbox = p_mailbox AND r.state = 'ready' AND r.ready_at <= statement_timestamp()
+			ORDER BY r.ready_at LIMIT p_most FOR UPDATE SKIP LOCKED))
+		RETURNING e.entity, e.token, e.attempts, e.after, e.last_error;
+	IF FOUND AND p_awake > interval '0' THEN
+		UPDATE pglatch_turns.mailboxes AS b SET awake_until = clock_timestamp() + p_awake
+			WHERE b.name = (SELECT s.name FROM pglatch_turns.mailboxes AS s WHERE s.name = p_mailbox AND s.awake_until < clock_timestamp() + p_awake / 2 FOR NO KEY UPDATE SKIP LOCKED);
+	END IF;
+END $$;
+
+-- take reads the first messages of entities. It comes in a statement of its own after claim, so that its snapshot
+-- shows what earlier turns deleted.
+CREATE OR REPLACE FUNCTION pglatch_turns.take(p_mailbox text, p_entities text[], p_after bigint[], p_most bigint[])
+RETURNS TABLE (entity text, number bigint, id text, trace text, sent_at timestamptz, body bytea, age_ms bigint, newest_ms bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+	RETURN QUERY SELECT c.entity, m.number, m.id, m.trace, m.sent_at, m.body,
+			(extract(epoch FROM clock_timestamp() - m.sent_at) * 1000)::bigint, (extract(epoch FROM clock_timestamp() - l.sent_at) * 1000)::bigint
+		FROM unnest(p_entities, p_after, p_most) AS c (entity, after, most)
+		CROSS JOIN LATERAL (SELECT x.* FROM pglatch_turns.messages AS x WHERE x.mailbox = p_mailbox AND x.entity = c.entity AND x.number > c.after
+			ORDER BY x.number LIMIT c.most) AS m
+		CROSS JOIN LATERAL (SELECT x.sent_at FROM pglatch_turns.messages AS x WHERE x.mailbox = p_mailbox AND x.entity = c.entity AND x.number > c.after
+			ORDER BY x.number DESC LIMIT 1) AS l
+		ORDER BY c.entity, m.number;
+END $$;
+
+-- rest ends a turn whose row the transaction has locked. The row of an entity without messages is deleted, but not
+-- while a sender is between its message and its commit: then a later claim finds out.
+CREATE OR REPLACE FUNCTION pglatch_turns.rest(p_mailbox text, p_entity text, p_after bigint, p_attempts int, p_pause interval, p_error text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF pg_try_advisory_xact_lock(pglatch_turns.send_key(p_mailbox, p_entity)) THEN
+		-- A later statement, in READ COMMITTED: it shows what all earlier senders sent.
+		IF NOT EXISTS (SELECT FROM pglatch_turns.messages AS m WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number > p_after) THEN
+			DELETE FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.entity = p_entity;
+			RETURN;
+		END IF;
+	END IF;
+	UPDATE pglatch_turns.entities AS e SET state = 'ready', ready_at = clock_timestamp() + p_pause, after = p_after, attempts = p_attempts, node = '',
+			interrupt = NULL, last_error = p_error
+		WHERE e.mailbox = p_mailbox AND e.entity = p_entity;
+END $$;
+
+-- is_current reports whether a token is that of the running turn.
+CREATE OR REPLACE FUNCTION pglatch_turns.is_current(p_mailbox text, p_entity text, p_token bigint) RETURNS bool
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	SELECT EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.entity = p_entity AND e.token = p_token AND e.state = 'running')
+$$;
+
+-- finish deletes exactly the messages that a turn took, under the lock of the entity's row, and ends the turn. It
+-- reports false, and has changed nothing that may commit, if the turn is not the current one or a message is missing.
+CREATE OR REPLACE FUNCTION pglatch_turns.finish(p_mailbox text, p_entity text, p_token bigint, p_after bigint, p_numbers bigint[], p_value bytea) RETURNS bool
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	e pglatch_turns.entities;
+	ids text[];
+	last CONSTANT bigint := (SELECT max(n) FROM unnest(p_numbers) AS n);
+BEGIN
+	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
+	IF NOT FOUND OR e.token <> p_token OR e.state <> 'running' THEN
+		RETURN false;
+	END IF;
+	WITH gone AS (DELETE FROM pglatch_turns.messages AS m WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number = ANY (p_numbers) RETURNING m.id)
+		SELECT array_agg(g.id) INTO ids FROM gone AS g;
+	IF coalesce(cardinality(ids), 0) <> cardinality(p_numbers) THEN
+		RETURN false;
+	END IF;
+	UPDATE pglatch_turns.sent AS s SET done_at = clock_timestamp(), value = p_value WHERE s.mailbox = p_mailbox AND s.entity = p_entity AND s.id = ANY (ids) AND s.id <> '';
+	PERFORM pglatch_turns.rest(p_mailbox, p_entity, CASE WHEN e.after = p_after THEN last ELSE least(e.after, last) END, 0, interval '0', '');
+	PERFORM set_config('pglatch.turn_done', p_token::text, true);
+	RETURN true;
+END $$;
+
+-- fail ends a turn that made no commit. p_dead: its messages are dead letters now. p_stop: the entity stops then.
+CREATE OR REPLACE FUNCTION pglatch_turns.fail(p_mailbox text, p_entity text, p_token bigint, p_numbers bigint[], p_error text, p_pause interval, p_dead bool, p_stop bool) RETURNS bool
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	e pglatch_turns.entities;
+BEGIN
+	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
+	IF NOT FOUND OR e.token <> p_token OR e.state <> 'running' THEN
+		RETURN false;
+	END IF;
+	IF NOT p_dead THEN
+		PERFORM pglatch_turns.rest(p_mailbox, p_entity, e.after, e.attempts, p_pause, p_error);
+		RETURN true;
+	END IF;
+	WITH gone AS (DELETE FROM pglatch_turns.messages AS m WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number = ANY (p_numbers) RETURNING m.*)
+		INSERT INTO pglatch_turns.dead (mailbox, number, entity, position, id, trace, sent_at, body, attempts, error, died_at)
+		SELECT g.mailbox, g.number, g.entity, g.position, g.id, g.trace, g.sent_at, g.body, e.attempts, p_error, clock_timestamp() FROM gone AS g;
+	IF p_stop THEN
+		UPDATE pglatch_turns.entities AS x SET state = 'stopped', attempts = 0, node = '', interrupt = NULL, last_error = p_error
+			WHERE x.mailbox = p_mailbox AND x.entity = p_entity;
+		RETURN true;
+	END IF;
+	PERFORM pglatch_turns.rest(p_mailbox, p_entity, e.after, 0, interval '0', '');
+	RETURN true;
+END $$;
+
+-- give_back ends a turn that was not tried: the attempt does not count.
+CREATE OR REPLACE FUNCTION pglatch_turns.give_back(p_mailbox text, p_entity text, p_token bigint, p_pause interval) RETURNS bool
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	e pglatch_turns.entities;
+BEGIN
+	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
+	IF NOT FOUND OR e.token <> p_token OR e.state <> 'running' THEN
+		RETURN false;
+	END IF;
+	PERFORM pglatch_turns.rest(p_mailbox, p_entity, e.after, greatest(e.attempts - 1, 0), p_pause, e.last_error);
+	RETURN true;
+END $$;
+
+-- join_node makes a node known that holds the lock of its key.
+CREATE OR REPLACE FUNCTION pglatch_turns.join_node(p_mailbox text, p_node text, p_key bigint) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	INSERT INTO pglatch_turns.nodes (mailbox, node, key) VALUES (p_mailbox, p_node, p_key) ON CONFLICT DO NOTHING
+$$;
+
+-- reclaim makes the turns of a node ready again if nobody holds the node's lock. A row that is locked belongs to a
+-- commit that has not ended: another look finds it. The attempts stay as they are.
+CREATE OR REPLACE FUNCTION pglatch_turns.reclaim(p_mailbox text, p_node text) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	freed bigint;
+BEGIN
+	IF NOT coalesce((SELECT pg_try_advisory_xact_lock(n.key) FROM pglatch_turns.nodes AS n WHERE n.mailbox = p_mailbox AND n.node = p_node), false) THEN
+		RETURN 0;
+	END IF;
+	UPDATE pglatch_turns.entities AS e SET state = 'ready', ready_at = clock_timestamp(), node = '', interrupt = NULL,
+			last_error = 'the process that ran the turn ended'
+		WHERE e.ctid = ANY (ARRAY(SELECT r.ctid FROM pglatch_turns.entities AS r WHERE r.mailbox = p_mailbox AND r.node = p_node AND r.state = 'running' FOR UPDATE SKIP LOCKED));
+	GET DIAGNOSTICS freed = ROW_COUNT;
+	DELETE FROM pglatch_turns.nodes AS n WHERE n.mailbox = p_mailbox AND n.node = p_node
+		AND NOT EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running');
+	RETURN freed;
+END $$;
+
+-- orphans gives back what a node claimed without an answer: turns whose tokens it does not know.
+CREATE OR REPLACE FUNCTION pglatch_turns.orphans(p_mailbox text, p_node text, p_tokens bigint[]) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	UPDATE pglatch_turns.entities AS e SET state = 'ready', ready_at = clock_timestamp(), node = '', attempts = greatest(e.attempts - 1, 0), interrupt = NULL
+		WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.token <> ALL (p_tokens)
+$$;
+
+-- interrupt asks the running turn of an entity to end, and notifies its node.
+CREATE OR REPLACE FUNCTION pglatch_turns.interrupt(p_mailbox text, p_entity text, p_reason text) RETURNS bool
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	UPDATE pglatch_turns.entities AS e SET interrupt = p_reason WHERE e.mailbox = p_mailbox AND e.entity = p_entity AND e.state = 'running';
+	IF NOT FOUND THEN
+		RETURN false;
+	END IF;
+	PERFORM pg_notify(pglatch_turns.channel(p_mailbox), 'interrupt');
+	RETURN true;
+END $$;
+
+-- interrupted lists the turns of a node that are to end.
+CREATE OR REPLACE FUNCTION pglatch_turns.interrupted(p_mailbox text, p_node text) RETURNS TABLE (token bigint, reason text)
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	SELECT e.token, e.interrupt FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.interrupt IS NOT NULL
+$$;
+
+-- retry_dead puts a dead letter back in its place: its number is the old one.
+CREATE OR REPLACE FUNCTION pglatch_turns.retry_dead(p_mailbox text, p_number bigint) RETURNS bool
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	d pglatch_turns.dead;
+BEGIN
+	SELECT x.* INTO d FROM pglatch_turns.dead AS x WHERE x.mailbox = p_mailbox AND x.number = p_number FOR UPDATE;
+	IF NOT FOUND THEN
+		RETURN false;
+	END IF;
+	PERFORM pg_advisory_xact_lock(pglatch_turns.send_key(p_mailbox, d.entity));
+	DELETE FROM pglatch_turns.dead AS x WHERE x.mailbox = p_mailbox AND x.number = p_number;
+	INSERT INTO pglatch_turns.messages (mailbox, entity, number, position, id, trace, sent_at, body)
+		VALUES (d.mailbox, d.entity, d.number, d.position, d.id, d.trace, d.sent_at, d.body);
+	INSERT INTO pglatch_turns.entities AS e (mailbox, entity, state, ready_at, after) VALUES (p_mailbox, d.entity, 'ready', clock_timestamp(), d.number - 1)
+		ON CONFLICT ON CONSTRAINT entities_pkey DO UPDATE SET after = least(e.after, d.number - 1),
+			state = CASE WHEN e.state = 'stopped' THEN 'ready' ELSE e.state END, ready_at = CASE WHEN e.state = 'stopped' THEN clock_timestamp() ELSE e.ready_at END;
+	PERFORM pg_notify(pglatch_turns.channel(p_mailbox), '');
+	RETURN true;
+END $$;
+
+-- skip_dead forgets a dead letter. An entity that it stopped goes on.
+CREATE OR REPLACE FUNCTION pglatch_turns.skip_dead(p_mailbox text, p_number bigint) RETURNS bool
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	d pglatch_turns.dead;
+	e pglatch_turns.entities;
+BEGIN
+	DELETE FROM pglatch_turns.dead AS x WHERE x.mailbox = p_mailbox AND x.number = p_number RETURNING x.* INTO d;
+	IF NOT FOUND THEN
+		RETURN false;
+	END IF;
+	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = d.entity AND x.state = 'stopped' FOR UPDATE;
+	IF FOUND THEN
+		PERFORM pglatch_turns.rest(p_mailbox, d.entity, e.after, 0, interval '0', '');
+		PERFORM pg_notify(pglatch_turns.channel(p_mailbox), '');
+	END IF;
+	RETURN true;
+END $$;
+
+-- purge deletes all messages and dead letters of an entity. Its running turn is stale then.
+CREATE OR REPLACE FUNCTION pglatch_turns.purge(p_mailbox text, p_entity text) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	gone bigint;
+	also bigint;
+BEGIN
+	PERFORM pg_advisory_xact_lock(pglatch_turns.send_key(p_mailbox, p_entity));
+	DELETE FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.entity = p_entity;
+	DELETE FROM pglatch_turns.messages AS m WHERE m.mailbox = p_mailbox AND m.entity = p_entity;
+	GET DIAGNOSTICS gone = ROW_COUNT;
+	DELETE FROM pglatch_turns.dead AS d WHERE d.mailbox = p_mailbox AND d.entity = p_entity;
+	GET DIAGNOSTICS also = ROW_COUNT;
+	RETURN gone + also;
+END $$;
+
+-- sweep deletes some IDs and dead letters that were kept for long enough.
+CREATE OR REPLACE FUNCTION pglatch_turns.sweep(p_mailbox text, p_keep_dead interval) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	DELETE FROM pglatch_turns.sent AS s WHERE s.ctid = ANY (ARRAY(SELECT x.ctid FROM pglatch_turns.sent AS x
+		WHERE x.mailbox = p_mailbox AND x.sent_at < statement_timestamp() - (SELECT b.keep FROM pglatch_turns.mailboxes AS b WHERE b.name = p_mailbox)
+			AND NOT EXISTS (SELECT FROM pglatch_turns.messages AS m WHERE m.mailbox = x.mailbox AND m.entity = x.entity AND m.number = x.number)
+		ORDER BY x.sent_at LIMIT 1000 FOR UPDATE SKIP LOCKED));
+	DELETE FROM pglatch_turns.dead AS d WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM pglatch_turns.dead AS x
+		WHERE x.mailbox = p_mailbox AND x.died_at < statement_timestamp() - p_keep_dead ORDER BY x.died_at LIMIT 1000 FOR UPDATE SKIP LOCKED));
+$$;
