@@ -28,23 +28,31 @@ func (m *Mailbox) take(ctx context.Context, db querier, entities []string, after
 	if err != nil {
 		return nil, err
 	}
+	type row struct {
+		entity      string
+		message     Message
+		age, newest int64 // milliseconds
+	}
+	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (x row, err error) {
+		m := &x.message
+		err = r.Scan(&x.entity, &m.Number, &m.ID, &m.Trace, &m.SentAt, &m.Body, &x.age, &x.newest)
+		return x, err
+	})
+	if err != nil {
+		return nil, err
+	}
 	all := map[string]*found{}
 	for _, entity := range entities {
 		all[entity] = &found{}
 	}
-	var entity string
-	var message Message
-	var age, newest int64
-	_, err = pgx.ForEachRow(rows, []any{&entity, &message.Number, &message.ID, &message.Trace, &message.SentAt, &message.Body, &age, &newest}, func() error {
-		f := all[entity]
+	for _, x := range list {
+		f := all[x.entity]
 		if len(f.messages) == 0 {
-			f.age, f.newest = time.Duration(age)*time.Millisecond, time.Duration(newest)*time.Millisecond
+			f.age, f.newest = time.Duration(x.age)*time.Millisecond, time.Duration(x.newest)*time.Millisecond
 		}
-		f.messages = append(f.messages, message)
-		message.Body = nil // the next row's is another one
-		return nil
-	})
-	return all, err
+		f.messages = append(f.messages, x.message)
+	}
+	return all, nil
 }
 
 // claim takes up to most entities that are ready, and what their turns begin with. One commit records the

@@ -47,8 +47,8 @@ var (
 // A TxEndedError reports that the function of a Commit ended the transaction itself.
 type TxEndedError = txguard.TxEndedError
 
-// A LimitError says which limit of the mailbox a message exceeds. It matches ErrLimit. Nothing was sent, and the
-// transaction is as it was.
+// A LimitError says which limit of the mailbox a message exceeds. It matches ErrLimit. Nothing was sent. The
+// transaction stays unchanged.
 type LimitError struct {
 	Entity string
 	What   string // "bytes" of a body, "depth" of an entity, or "entities" of a transaction
@@ -63,7 +63,7 @@ func (e *LimitError) Error() string {
 func (e *LimitError) Is(target error) bool { return target == ErrLimit }
 
 // A TimeoutError says that another transaction has sent to the entity, and did not end in time. It matches
-// ErrTimeout. Nothing was sent, and the transaction is as it was.
+// ErrTimeout. Nothing was sent. The transaction stays unchanged.
 type TimeoutError struct {
 	Entity string
 	Waited time.Duration

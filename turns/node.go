@@ -202,18 +202,23 @@ func (s *server) interrupts(ctx context.Context) error {
 	if err != nil {
 		return failed(err)
 	}
-	var token int64
-	var reason string
-	_, err = pgx.ForEachRow(rows, []any{&token, &reason}, func() error {
+	type request struct {
+		Token  int64
+		Reason string
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[request])
+	if err != nil {
+		return failed(err)
+	}
+	for _, r := range list {
 		s.mu.Lock()
-		t := s.turns[token]
+		t := s.turns[r.Token]
 		s.mu.Unlock()
 		if t != nil {
-			t.cancel(&InterruptedError{reason})
+			t.cancel(&InterruptedError{r.Reason})
 		}
-		return nil
-	})
-	return failed(err)
+	}
+	return nil
 }
 
 // Interrupt ends the context of the entity's running turn, on whatever node, with an *InterruptedError as its cause. The

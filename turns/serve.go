@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -61,10 +62,9 @@ func (m *Mailbox) Serve(ctx context.Context, handler Handler) error {
 			node: cmp.Or(m.config.Node, identity.Random()) + "/" + rand.Text()[:8],
 		}
 		err := s.run(ctx)
-		if ctx.Err() != nil {
-			break
+		if ctx.Err() == nil {
+			m.config.Logger.Warn("turns_node_lost", slog.String("mailbox", m.config.Name), slog.String("node", s.node), slog.Any("error", err))
 		}
-		m.config.Logger.Warn("turns_node_lost", slog.String("mailbox", m.config.Name), slog.String("node", s.node), slog.Any("error", err))
 		if time.Since(began) > time.Minute {
 			failures = 0
 		}
@@ -111,7 +111,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	defer context.AfterFunc(lock.Context(), func() { end(context.Cause(lock.Context())) })()
 	if _, err := s.m.config.Pool.Exec(ctx, `SELECT pglatch_turns.join_node($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8)`, s.m.config.Name, s.node, n); err != nil {
-		return fmt.Errorf("%w (and %v)", failed(err), lock.Release())
+		return errors.Join(failed(err), lock.Release())
 	}
 	stopListening := background.Run(life, s.listen)
 	stopWatching := background.Run(life, s.watch)
