@@ -110,7 +110,9 @@ BEGIN
 		RETURN false;
 	END IF;
 	UPDATE pglatch_turns.sent AS s SET done_at = clock_timestamp(), value = p_value WHERE s.mailbox = p_mailbox AND s.entity = p_entity AND s.id = ANY (ids) AND s.id <> '';
-	PERFORM pglatch_turns.rest(p_mailbox, p_entity, CASE WHEN e.after = p_after THEN last ELSE least(e.after, last) END, 0, interval '0', '');
+	-- A dead letter that came back meanwhile can be before the last of the turn's messages.
+	PERFORM pglatch_turns.rest(p_mailbox, p_entity, coalesce((SELECT m.number - 1 FROM pglatch_turns.messages AS m
+		WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number > e.after AND m.number < last ORDER BY m.number LIMIT 1), last), 0, interval '0', '');
 	PERFORM set_config('pglatch.turn_done', p_token::text, true);
 	RETURN true;
 END $$;
