@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,5 +54,5 @@ func (m *Mailbox) call(ctx context.Context, sql string, args ...any) (did bool, 
 
 // interval is a duration as PostgreSQL reads it, whatever its settings are.
 func interval(d time.Duration) string {
-	return strconv.FormatInt(d.Microseconds(), 10) + " microseconds"
+	return fmt.Sprintf("%d.%06d seconds", d/time.Second, d%time.Second/time.Microsecond)
 }
