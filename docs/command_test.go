@@ -26,6 +26,7 @@ import (
 	shardspostgres "github.com/pglatch/pglatch/leader/shards/postgres"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/once/postgres"
+	"github.com/pglatch/pglatch/turns"
 )
 
 // A stage is where a command of a page runs: a directory with the programs that pages name, a
@@ -447,7 +448,8 @@ func TestEveryCommandOfThePagesDoesWhatItSays(t *testing.T) {
 func TestEveryQueryOfThePagesIsExecuted(t *testing.T) {
 	t.Parallel()
 	conn := clitest.Connect(t, pgtest.DSN(t), "docs")
-	_, err := conn.Exec(t.Context(), postgres.Schema("pglatch_once"), pgx.QueryExecModeSimpleProtocol)
+	mailbox := "; SELECT pglatch_turns.open_mailbox('chat', 'conversation=14', 100, 100, '0', false, '1 day')"
+	_, err := conn.Exec(t.Context(), postgres.Schema("pglatch_once")+";"+turns.Schema()+mailbox, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	for _, p := range pages(t) {
 		for _, b := range p.blocks() {

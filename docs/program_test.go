@@ -191,7 +191,7 @@ var known = []string{
 	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net/http", "os", "testing", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 	ours + "advisory", ours + "leader", ours + "leader/leased", ours + "leader/postgres", ours + "lease", ours + "lease/leasehttp",
-	ours + "lease/sqlite", ours + "middleware", ours + "monitor", ours + "namespace", ours + "namespace/interop", ours + "once",
+	ours + "lease/sqlite", ours + "middleware", ours + "monitor", ours + "namespace", ours + "namespace/interop", ours + "once", ours + "turns",
 	ours + "adapters/clientgolock", ours + "adapters/mutex", ours + "advisory/advisorytest", ours + "leader/leadertest",
 	"entgo.io/ent/dialect/sql", "github.com/jmoiron/sqlx", "github.com/uptrace/bun", "gorm.io/gorm",
 	"cirello.io/pglock", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4",
@@ -237,6 +237,14 @@ var (
 	tick, introduced time.Time
 	schedule         interface{ Next(time.Time) time.Time }
 	closeTheDay      func(context.Context, time.Time) error
+	Conversations    namespace.Namespace
+	chat             *turns.Mailbox
+	t                *turns.Turn
+	ticket           turns.Ticket
+	webhookID        string
+	body, reply      []byte
+	answer           func(context.Context, []turns.Message) ([]byte, error)
+	save             func(context.Context, pgx.Tx, []byte) error
 )
 `
 

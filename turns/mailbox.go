@@ -14,8 +14,8 @@ import (
 // A Mailbox has the messages of all entities under one name. It is safe for concurrent use.
 type Mailbox struct{ config Config }
 
-// Open returns a mailbox. It checks that the schema and the mailbox exist only when they are used: see Migrate. The error is a *ConfigError, or the cause
-// of ctx.
+// Open returns a mailbox without connecting. Migrate makes its schema. The error is a *ConfigError, or the cause of
+// ctx if it has ended.
 func Open(ctx context.Context, config Config) (*Mailbox, error) {
 	config, err := config.validated()
 	if err != nil {

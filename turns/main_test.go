@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-var conversations = namespace.Must(7, "conversation")
+var conversations = namespace.Must(14, "conversation")
 
 // key is the key of a conversation.
 func key(tb testing.TB, id string) namespace.Key {

@@ -40,8 +40,8 @@ const (
 // Serve handles the mailbox's messages until ctx ends. Any number of nodes may serve one mailbox.
 //
 // When ctx ends, Serve claims no more. Running turns go on for Config.Finish, then their contexts end with
-// ErrShutdown. What they did not commit, other nodes have at once, and the attempt does not count. Serve returns nil when all handlers have returned. A
-// handler that ignores its context keeps Serve.
+// ErrShutdown. Other nodes have at once what they did not commit, and the attempt does not count. Serve returns
+// nil when all handlers have returned. A handler that ignores its context keeps Serve.
 //
 // Serve returns an error only at its beginning: *ConfigError, ErrNotReady, or the driver's. Later ones are
 // logged, and Serve tries again.

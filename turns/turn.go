@@ -126,13 +126,15 @@ func (t *Turn) guard() txguard.Guard {
 	}
 }
 
-// Commit runs fn in a READ COMMITTED transaction that also consumes the turn's messages. It commits only if this turn is
-// still the current one, and if all its messages are there. Otherwise nothing happens, and the error is a *StaleError. nil = no fn.
+// Commit runs fn in a READ COMMITTED transaction that also consumes the turn's messages. It commits only if this
+// turn is still the current one, and if all its messages are there. Otherwise nothing happens, and the error is
+// a *StaleError. nil = no fn.
 //
 // After a Commit that returned nil the entity is ready for its next turn, which begins when the handler has
-// returned. fn must neither commit nor roll back tx: that is a *TxEndedError. Other errors are fn's, after which
-// another Commit may be tried, the server's, or the commit's. If the connection failed during the commit, it can
-// have taken effect: return the error, and the next turn has the messages that are left.
+// returned. fn must neither commit nor roll back tx: that is a *TxEndedError. If fn sends nothing for 15 seconds,
+// the server ends the session. So do long work before the Commit. Other errors are fn's, after which another
+// Commit may be tried, the server's, or the commit's. If the connection failed during the commit, it can have
+// taken effect: return the error, and the next turn has the messages that are left.
 //
 // To commit in a turn whose context has ended, for example in an interrupted one, use context.WithoutCancel.
 func (t *Turn) Commit(ctx context.Context, fn func(tx pgx.Tx) error) error {
