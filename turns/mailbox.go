@@ -52,6 +52,14 @@ func (m *Mailbox) call(ctx context.Context, sql string, args ...any) (did bool, 
 	return did, err
 }
 
+// exec calls a function of the schema.
+func (m *Mailbox) exec(ctx context.Context, sql string, args ...any) error {
+	return m.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sql, append([]any{m.config.Name}, args...)...)
+		return err
+	})
+}
+
 // interval is a duration as PostgreSQL reads it, whatever its settings are.
 func interval(d time.Duration) string {
 	return fmt.Sprintf("%d.%06d seconds", d/time.Second, d%time.Second/time.Microsecond)

@@ -45,10 +45,7 @@ func (s *server) look(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	if seen.Mine > live {
-		if _, err := s.m.config.Pool.Exec(ctx, `SELECT pglatch_turns.orphans($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8[])`, s.m.config.Name, s.node, s.tokens()); err != nil {
-			return 0, failed(err)
-		}
-		return 0, nil
+		return 0, s.m.exec(ctx, `SELECT pglatch_turns.orphans($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8[])`, s.node, s.tokens())
 	}
 	s.aim(seen.Next)
 	switch {
@@ -73,10 +70,7 @@ func (s *server) tokens() []int64 {
 
 // reclaim makes the turns of a dead node ready.
 func (s *server) reclaim(ctx context.Context, node string) error {
-	return s.m.inTx(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `SELECT pglatch_turns.reclaim($1::pg_catalog.text, $2::pg_catalog.text)`, s.m.config.Name, node)
-		return err
-	})
+	return s.m.exec(ctx, `SELECT pglatch_turns.reclaim($1::pg_catalog.text, $2::pg_catalog.text)`, node)
 }
 
 // A target is the node that this one watches, so that its turns go on in milliseconds when its process dies.

@@ -110,8 +110,8 @@ func (s *server) run(ctx context.Context) error {
 		return lock.Release()
 	}
 	defer context.AfterFunc(lock.Context(), func() { end(context.Cause(lock.Context())) })()
-	if _, err := s.m.config.Pool.Exec(ctx, `SELECT pglatch_turns.join_node($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8)`, s.m.config.Name, s.node, n); err != nil {
-		return errors.Join(failed(err), lock.Release())
+	if err := s.m.exec(ctx, `SELECT pglatch_turns.join_node($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8)`, s.node, n); err != nil {
+		return errors.Join(err, lock.Release())
 	}
 	stopListening := background.Run(life, s.listen)
 	stopWatching := background.Run(life, s.watch)
@@ -171,8 +171,7 @@ func (s *server) step(ctx, life context.Context, woken bool) (next time.Duration
 	}
 	if time.Since(s.lastSweep) >= sweepEvery {
 		s.lastSweep = time.Now()
-		_, err := s.m.config.Pool.Exec(ctx, `SELECT pglatch_turns.sweep($1::pg_catalog.text, $2::pg_catalog.text::pg_catalog.interval)`, s.m.config.Name, interval(s.m.config.KeepDead))
-		return lookEvery, err
+		return lookEvery, s.m.exec(ctx, `SELECT pglatch_turns.sweep($1::pg_catalog.text, $2::pg_catalog.text::pg_catalog.interval)`, interval(s.m.config.KeepDead))
 	}
 	seen, err := s.look(ctx)
 	if err != nil {
