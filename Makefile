@@ -55,6 +55,10 @@ demo-fencing: ## pause a writer past its lease, without and with fencing
 demo-cluster: ## run 40 clients of two lock servers on three etcd members, and kill -9 one of each; ONCE=1 ends after the scenario
 	@$(call run_demo,.,-C examples/thirdparty/cluster)
 
+.PHONY: demo-turns
+demo-turns: ## run three replicas of a chat service behind one port, and kill one in the middle of a turn; ONCE=1 ends after the scenario
+	@$(call run_demo,./examples/chat/cmd/demo)
+
 .PHONY: demo-shards
 demo-shards: ## spread 300 tenants over three nodes, kill, add, drain and stop nodes, and print who has how many; ONCE=1 ends after the scenario
 	@$(call run_demo,./examples/tenants)

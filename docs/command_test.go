@@ -225,6 +225,7 @@ var trials = map[string]trial{
 	"pglatch shards pin tenant=7 acme --remove":          sharded(after("pglatch shards pin tenant=7 acme web-3 --wait 1m", ends(0, "acme of tenant is not pinned any more"))),
 
 	"make demo-shards ONCE=1": target,
+	"make demo-turns ONCE=1":  target,
 
 	"pglatch serve locks":                                      serves,
 	"pglatch lease run nightly-report -- ./report.sh":          ends(0, "works with token 1"),

@@ -52,6 +52,14 @@ var runs = map[string]func(t *testing.T, p *clitest.Program){
 		assert.Equal(t, 1, strings.Count(p.Stderr.String(), " runs the job\n"), p.Stderr.String())
 		assert.Equal(t, 2, strings.Count(p.Stderr.String(), "did it: false; run by "+did[0][1]+": RAN\n"), p.Stderr.String())
 	},
+	"docs/tutorials/turns.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait(), p.Stderr.String())
+		assert.Regexp(t, `replica [123] answers 3 messages\n`, p.Stderr.String())
+		assert.Contains(t, p.Stderr.String(), `done: you said "hello / I need a flight / to Oslo"`)
+		assert.Contains(t, p.Stderr.String(), "a message that comes again: true")
+		assert.Regexp(t, `saved: you said "hello / I need a flight / to Oslo"\n.*saved: you said "thanks"\n$`, p.Stderr.String())
+	},
 	"docs/tutorials/fenced-write.md 1": func(t *testing.T, p *clitest.Program) {
 		t.Helper()
 		assert.Zero(t, p.Wait(), p.Stderr.String())
