@@ -129,6 +129,8 @@ func failed(err error) error {
 		return fmt.Errorf("%w: the server or the transaction is read-only: use the primary: %w", ErrNotReady, err)
 	case code == sqlstate.UndefinedTable, code == sqlstate.InvalidSchema, code == sqlstate.UndefinedFunction, code == sqlstate.UndefinedColumn:
 		return fmt.Errorf("%w: the schema %s is not there, or older: make it with Mailbox.Migrate, or turns.Schema in a migration: %w", ErrNotReady, schemaName, err)
+	case code == sqlstate.ProtocolViolation:
+		return fmt.Errorf("%w: the pooler refuses transactions, as in statement mode: connect to PostgreSQL directly, or through a pool in session or transaction mode: %w", ErrNotReady, err)
 	case code == sqlstate.Privilege:
 		return fmt.Errorf("%w: the role may not do that: see turns.Grants: %w", ErrNotReady, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 const (
@@ -70,7 +71,7 @@ func (s *server) turn(ctx context.Context, t *Turn, f *found) ending {
 		return ending{err: err, dead: true}
 	}
 	t.key = key
-	lock, err := s.locker().Acquire(ctx, key)
+	lock, err := s.mutex(ctx, key)
 	if err != nil {
 		if !errors.Is(err, advisory.ErrTimeout) && ctx.Err() == nil {
 			c.Logger.Warn("turns_mutex_failed", slog.String("mailbox", c.Name), slog.String("key", key.String()), slog.Any("error", err))
@@ -96,6 +97,16 @@ func (s *server) turn(ctx context.Context, t *Turn, f *found) ending {
 		err = t.stale()
 	}
 	return ending{err: err, pause: pause.Backoff(t.claim.Attempts-1, c.Pause, c.MaxPause), dead: t.claim.Attempts >= c.MaxAttempts}
+}
+
+// mutex takes the mutex of an entity. The turn before can still have it, because it gives it back after its commit.
+func (s *server) mutex(ctx context.Context, key namespace.Key) (*advisory.Lock, error) {
+	label := "turns/" + s.m.config.Name
+	lock, err := s.m.config.Locker.With(advisory.Options{Label: label}).TryAcquire(ctx, key)
+	if errors.Is(err, advisory.ErrHeld) {
+		return s.m.config.Locker.With(advisory.Options{Label: label, Wait: mutexWait}).Acquire(ctx, key)
+	}
+	return lock, err
 }
 
 // consume commits a turn whose handler returned nil, even if its context has ended: the token decides.

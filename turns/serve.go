@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/internal/pause"
@@ -31,7 +30,7 @@ const (
 	claimMost = 500
 	// sweepEvery is how often a server sweeps instead of looking.
 	sweepEvery = 10 * time.Minute
-	// mutexWait is how long a turn waits for the mutex of its entity, which the turn before it gives back after its commit.
+	// mutexWait is how long a turn waits for the mutex of its entity if somebody has it.
 	mutexWait = 300 * time.Millisecond
 	// statementBound limits what ends a turn after its context.
 	statementBound = 10 * time.Second
@@ -253,9 +252,4 @@ func (s *server) leave(ctx context.Context) {
 	if err := s.reclaim(ctx, s.node); err != nil {
 		s.m.config.Logger.Warn("turns_leave_failed", slog.String("mailbox", s.m.config.Name), slog.Any("error", err))
 	}
-}
-
-// locker returns the Locker for a turn's mutex.
-func (s *server) locker() *advisory.Locker {
-	return s.m.config.Locker.With(advisory.Options{Wait: mutexWait, Label: "turns/" + s.m.config.Name})
 }

@@ -186,7 +186,7 @@ func (t *Turn) commit(run func() error) (err error) {
 
 // finishSQL consumes the messages. Numbers and value are text, as all drivers take it.
 const finishSQL = `SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::pg_catalog.text, pglatch_turns.finish($2::pg_catalog.text, $3::pg_catalog.text,
-	$4::pg_catalog.int8, $5::pg_catalog.int8, $6::pg_catalog.text::pg_catalog.int8[], pg_catalog.decode(nullif($7::pg_catalog.text, '-'), 'hex'))), true)`
+	$4::pg_catalog.int8, $5::pg_catalog.int8, $6::pg_catalog.text::pg_catalog.int8[], CASE WHEN $7::pg_catalog.text OPERATOR(pg_catalog.<>) '-' THEN pg_catalog.decode($7::pg_catalog.text, 'hex') END)), true)`
 
 // finish consumes the messages in the transaction of a commit.
 func (t *Turn) finish(ctx context.Context, tx pgsession.Tx) error {

@@ -21,6 +21,7 @@ import (
 var driven = map[string]string{
 	"advisory": "advisory", "leader": "leader", "leader/postgres": "leaderpg", "leader/shards": "shards", "leader/shards/postgres": "shardspg",
 	"lease": "lease", "lease/postgres": "leasepg", "lease/leasehttp": "leasehttp", "once": "once", "once/postgres": "oncepg",
+	"turns":   "turns",
 	"monitor": "monitor", "introspect": "introspect", "adapters/mutex": "mutex",
 }
 
@@ -29,6 +30,7 @@ var behind = []string{
 	"leaderpg.Backend.TryAcquire", "leaderpg.Backend.Renew", "leaderpg.Backend.Release", "leaderpg.Backend.Wait", "leaderpg.Backend.Leader",
 	"leaderpg.Backend.Observe", "leaderpg.Backend.Contested", "shardspg.Backend.Open", "shardspg.Backend.Observe",
 	"oncepg.Store.Claim", "oncepg.Store.Renew", "oncepg.Store.End", "oncepg.Store.Look", "leasepg.Store.Sweep", "leasepg.Store.Listen",
+	"turns.Turn.CommitSQL", // as Commit; see package turns
 }
 
 // A function or method that takes a context and can fail is called by an entry, or behind one. Methods are

@@ -31,6 +31,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/once"
 	oncepg "github.com/pglatch/pglatch/once/postgres"
+	"github.com/pglatch/pglatch/turns"
 )
 
 var agents, tenants = namespace.Must(1, "agent"), namespace.Must(7, "tenant")
@@ -93,6 +94,9 @@ var calls = []entry{
 	{"look at ticks", useOnceLook},
 	{"once DoTx", inTx(useOnceTx)},
 	{"once DoSQLTx", inSQLTx(useOnceSQLTx)},
+	{"turns", useTurns},
+	{"turns Send", inTx(useTurnsTx)},
+	{"turns SendSQL", inSQLTx(useTurnsSQLTx)},
 	{"shards", useShards},
 	{"look at shards", withShards(func(ctx context.Context, b *shardspg.Backend) error {
 		_, err := shards.Observe(ctx, b)
@@ -115,6 +119,7 @@ var calls = []entry{
 		return store.Migrate(ctx)
 	})},
 	{"once table", useOnceTable},
+	{"turns schema", withMailbox(nil, func(ctx context.Context, box *turns.Mailbox, _ *pgxpool.Pool) error { return box.Migrate(ctx) })},
 	{"shards tables", withShards(func(ctx context.Context, b *shardspg.Backend) error { return b.Migrate(ctx) })},
 }
 

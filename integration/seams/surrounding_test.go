@@ -19,6 +19,7 @@ import (
 	shardspg "github.com/pglatch/pglatch/leader/shards/postgres"
 	leasepg "github.com/pglatch/pglatch/lease/postgres"
 	oncepg "github.com/pglatch/pglatch/once/postgres"
+	"github.com/pglatch/pglatch/turns"
 )
 
 // A site is where an entry is used.
@@ -56,7 +57,8 @@ func database(t *testing.T, server *pgserver.Server) site {
 	return s
 }
 
-var schemas = leasepg.Schema() + ";\n" + leaderpg.Schema("") + ";\n" + oncepg.Schema("") + ";\n" + shardspg.Schema("")
+var schemas = leasepg.Schema() + ";\n" + leaderpg.Schema("") + ";\n" + oncepg.Schema("") + ";\n" + shardspg.Schema("") + ";\n" + turns.Schema() +
+	"SELECT pglatch_turns.open_mailbox('seams', 'agent=1', 100000, 1000, '0', false, '1 day')"
 
 func admin(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	shardspg "github.com/pglatch/pglatch/leader/shards/postgres"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/once"
+	"github.com/pglatch/pglatch/turns"
 )
 
 // surroundings say what is not as in a database without anything special. A new entry is expected to work in all.
@@ -36,6 +37,9 @@ var surroundings = []surrounding{
 		"once DoSQLTx":                state(sqlstate.ProtocolViolation),
 		"once":                        is(once.ErrNotReady),
 		"once table":                  is(once.ErrNotReady),
+		"turns Send":                  state(sqlstate.ProtocolViolation),
+		"turns SendSQL":               state(sqlstate.ProtocolViolation),
+		"turns schema":                is(turns.ErrNotReady),
 		"election":                    is(advisory.ErrPooler, leader.ErrPermanent),
 		"candidate":                   is(advisory.ErrPooler, leader.ErrPermanent),
 		"election table":              is(advisory.ErrPooler, leader.ErrPermanent),
@@ -66,6 +70,9 @@ var surroundings = []surrounding{
 		"once":                        is(once.ErrNotReady),
 		"once DoTx":                   is(advisory.ErrStandby),
 		"once DoSQLTx":                is(advisory.ErrStandby),
+		"turns Send":                  is(turns.ErrNotReady),
+		"turns SendSQL":               is(turns.ErrNotReady),
+		"turns schema":                is(turns.ErrNotReady),
 		"shards":                      is(advisory.ErrStandby),
 		"look at shards":              is(advisory.ErrStandby),
 		"pin":                         is(advisory.ErrStandby),
@@ -106,6 +113,8 @@ var surroundings = []surrounding{
 		"shared lease":   is(lease.ErrBusy),
 		"once DoTx":      is(once.ErrNotReady),
 		"once DoSQLTx":   is(once.ErrNotReady),
+		"turns Send":     is(turns.ErrNotReady),
+		"turns SendSQL":  is(turns.ErrNotReady),
 		"shards":         is(shardspg.ErrReadOnly), // the guard locks a row
 		"pglatch load":   code(69),
 	}},
@@ -156,6 +165,10 @@ var noTables = map[string]outcome{
 	"look at ticks":         is(once.ErrNotReady),
 	"once DoTx":             is(once.ErrNotReady),
 	"once DoSQLTx":          is(once.ErrNotReady),
+	"turns":                 is(turns.ErrNotReady),
+	"turns Send":            is(turns.ErrNotReady),
+	"turns SendSQL":         is(turns.ErrNotReady),
+	"turns schema":          is(turns.ErrNotReady),
 	"shards":                is(leader.ErrPermanent),
 	"look at shards":        is(leader.ErrPermanent),
 	"pin":                   is(leader.ErrPermanent),
@@ -173,7 +186,7 @@ var noTables = map[string]outcome{
 // lockers are the entries that need a Locker, where Open refuses.
 func lockers(refusal error) map[string]outcome {
 	all := map[string]outcome{"pglatch run": code(69), "pglatch try": code(69)}
-	for _, name := range []string{"Acquire", "TryAcquire", "shared", "AcquireAll", "AcquireSlot", "Acquire of a held key", "Do", "DoOrSkip", "middleware", "adapter"} {
+	for _, name := range []string{"Acquire", "TryAcquire", "shared", "AcquireAll", "AcquireSlot", "Acquire of a held key", "Do", "DoOrSkip", "turns", "middleware", "adapter"} {
 		all[name] = is(refusal)
 	}
 	return all
