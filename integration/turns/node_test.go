@@ -1,0 +1,144 @@
+//go:build integration
+
+package turns
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
+	"github.com/pglatch/pglatch/namespace"
+	"github.com/pglatch/pglatch/turns"
+)
+
+var entities = namespace.Must(1, "entity")
+
+const (
+	serving = "serving" // a role: answers messages until it is killed
+	holding = "holding" // a role: keeps its first turn until it is told to commit
+	ttl     = 2 * time.Second
+)
+
+func TestMain(m *testing.M) {
+	proctest.Play(serving, serve)
+	proctest.Play(holding, hold)
+	pgtest.Main(m)
+}
+
+// A node says what a process is.
+type node struct{ DSN, Name string }
+
+// tables are what handlers write. Their numbers come from one sequence, so that they can be compared.
+const tables = `CREATE SEQUENCE events;
+	CREATE TABLE begun (n bigint DEFAULT nextval('events'), entity text, token bigint);
+	CREATE TABLE done (n bigint DEFAULT nextval('events'), entity text, number bigint, token bigint)`
+
+// mailbox is the configuration of the mailbox. No message dies of the faults.
+func mailbox(pool *pgxpool.Pool) turns.Config {
+	return turns.Config{
+		Pool: pool, Name: "box", Namespace: entities,
+		Batch: 3, MaxAttempts: 1_000_000, Pause: time.Millisecond, MaxPause: 10 * time.Millisecond,
+	}
+}
+
+// open opens the mailbox of a process that serves.
+func (n node) open(ctx context.Context) (*turns.Mailbox, *pgxpool.Pool, error) {
+	pool, err := pgxpool.New(ctx, n.DSN)
+	if err != nil {
+		return nil, nil, err
+	}
+	var locker *advisory.Locker
+	for locker == nil { // a slow machine, or a session that was terminated meanwhile
+		locker, err = advisory.Open(ctx, advisory.Config{DSN: n.DSN, LocksPerConn: 100, SessionTTL: ttl, ApplicationName: n.Name})
+		if err != nil && pause.For(ctx, 100*time.Millisecond) != nil {
+			return nil, nil, err
+		}
+	}
+	config := mailbox(pool)
+	config.Locker, config.Node = locker, n.Name
+	box, err := turns.Open(ctx, config)
+	return box, pool, err
+}
+
+// serve serves until ctx ends, whatever fails at its beginning.
+func (n node) serve(ctx context.Context, box *turns.Mailbox, handler turns.Handler) error {
+	for {
+		err := box.Serve(ctx, handler)
+		if pause.For(ctx, 100*time.Millisecond) != nil {
+			return err
+		}
+	}
+}
+
+// begin notes that a turn has begun.
+func begin(ctx context.Context, pool *pgxpool.Pool, t *turns.Turn) error {
+	_, err := pool.Exec(ctx, "INSERT INTO begun (entity, token) VALUES ($1, $2)", t.Entity().Entity(), t.Token())
+	return err
+}
+
+// commit commits a turn with a row for each of its messages.
+func commit(ctx context.Context, t *turns.Turn) error {
+	return t.Commit(ctx, func(tx pgx.Tx) error {
+		for _, m := range t.Messages() {
+			if _, err := tx.Exec(ctx, "INSERT INTO done (entity, number, token) VALUES ($1, $2, $3)", t.Entity().Entity(), m.Number, t.Token()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// serve answers messages. Some attempts fail, some turns are steered, and a commit does not look whether the turn is
+// still its own.
+func serve(ctx context.Context, n node) error {
+	box, pool, err := n.open(ctx)
+	if err != nil {
+		return err
+	}
+	return n.serve(ctx, box, func(ctx context.Context, t *turns.Turn) error {
+		ctx = context.WithoutCancel(ctx)
+		if err := begin(ctx, pool, t); err != nil {
+			return err
+		}
+		switch rand.IntN(10) { //nolint:gosec // chooses what a turn does
+		case 0:
+			return errors.New("this attempt fails")
+		case 1, 2, 3:
+			if _, err := t.More(ctx); err != nil {
+				return err
+			}
+		}
+		return commit(ctx, t)
+	})
+}
+
+// hold keeps its turn, whatever becomes of its context, until it is told to commit.
+func hold(ctx context.Context, n node) error {
+	box, pool, err := n.open(ctx)
+	if err != nil {
+		return err
+	}
+	return n.serve(ctx, box, func(ctx context.Context, t *turns.Turn) error {
+		ctx = context.WithoutCancel(ctx)
+		if err := begin(ctx, pool, t); err != nil {
+			return err
+		}
+		fmt.Println("has", t.Token())
+		bufio.NewScanner(os.Stdin).Scan()
+		err := commit(ctx, t)
+		fmt.Println("committed", err == nil, "stale", errors.Is(err, turns.ErrStale))
+		return err
+	})
+}
