@@ -32,6 +32,16 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 		'interrupted', EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.interrupt IS NOT NULL))
 $$;
 
+-- limit_idle has the server end the transaction if its process is stopped in the middle of it: the rows that it has
+-- locked belong to other nodes then.
+CREATE OR REPLACE FUNCTION pglatch_turns.limit_idle() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN interval '1 millisecond' AND interval '15 s' THEN
+		PERFORM set_config('idle_in_transaction_session_timeout', '15s', true);
+	END IF;
+END $$;
+
 -- claim takes the entities that have been ready for longest, and records the attempts before any handler runs.
 -- p_awake > 0: this server goes on looking for so long, and senders need not notify.
 CREATE OR REPLACE FUNCTION pglatch_turns.claim(p_mailbox text, p_node text, p_most bigint, p_awake interval)
@@ -39,6 +49,7 @@ RETURNS TABLE (entity text, token bigint, attempts int, after bigint, last_error
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
+	PERFORM pglatch_turns.limit_idle();
 	RETURN QUERY UPDATE pglatch_turns.entities AS e
 		SET state = 'running', token = nextval('pglatch_turns.token'), attempts = e.attempts + 1, node = p_node, claimed_at = clock_timestamp(), interrupt = NULL
 		WHERE e.ctid = ANY (ARRAY(SELECT r.ctid FROM pglatch_turns.entities AS r
@@ -123,6 +134,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	e pglatch_turns.entities;
 BEGIN
+	PERFORM pglatch_turns.limit_idle();
 	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
 	IF NOT FOUND OR e.token <> p_token OR e.state <> 'running' THEN
 		RETURN false;
@@ -149,6 +161,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	e pglatch_turns.entities;
 BEGIN
+	PERFORM pglatch_turns.limit_idle();
 	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
 	IF NOT FOUND OR e.token <> p_token OR e.state <> 'running' THEN
 		RETURN false;
@@ -170,6 +183,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	freed bigint;
 BEGIN
+	PERFORM pglatch_turns.limit_idle();
 	IF NOT coalesce((SELECT pg_try_advisory_xact_lock(n.key) FROM pglatch_turns.nodes AS n WHERE n.mailbox = p_mailbox AND n.node = p_node), false) THEN
 		RETURN 0;
 	END IF;
