@@ -43,6 +43,8 @@ BEGIN
 END $$;
 
 -- claim takes the entities that have been ready for longest, and records the attempts before any handler runs.
+-- A promoted standby can give numbers of the sequence again. The random part of a token keeps turns apart that the old
+-- primary and the new one gave one number.
 -- p_awake > 0: this server goes on looking for so long, and senders need not notify.
 CREATE OR REPLACE FUNCTION pglatch_turns.claim(p_mailbox text, p_node text, p_most bigint, p_awake interval)
 RETURNS TABLE (entity text, token bigint, attempts int, after bigint, last_error text)
@@ -51,7 +53,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	PERFORM pglatch_turns.limit_idle();
 	RETURN QUERY UPDATE pglatch_turns.entities AS e
-		SET state = 'running', token = nextval('pglatch_turns.token'), attempts = e.attempts + 1, node = p_node, claimed_at = clock_timestamp(), interrupt = NULL
+		SET state = 'running', token = nextval('pglatch_turns.token') * 1048576 + floor(random() * 1048576)::bigint, attempts = e.attempts + 1, node = p_node, claimed_at = clock_timestamp(), interrupt = NULL
 		WHERE e.ctid = ANY (ARRAY(SELECT r.ctid FROM pglatch_turns.entities AS r
 			WHERE r.mailbox = p_mailbox AND r.state = 'ready' AND r.ready_at <= statement_timestamp()
 			ORDER BY r.ready_at LIMIT p_most FOR UPDATE SKIP LOCKED))
