@@ -131,10 +131,10 @@ func TestEachMessageIsCommittedOnceInOrderUnderFaults(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		nodes[name] = b.start(t, serving, name)
 	}
-	sending := b.sendAll(t, soak.Size(t, 4, 20), soak.Size(t, 100, 1000), soak.Size(t, 20, 200))
+	sending := b.sendAll(t, soak.Size(t, 4, 20), soak.Size(t, 100, 4000), soak.Size(t, 20, 200))
 	count := func() int { return dbtest.Ask[int](b.Database, `SELECT count(*) FROM done`) }
 	await.Until(t, await.Patience, func() bool { return count() > 0 })
-	for round := range soak.Size(t, 3, 60) {
+	for round := range soak.Size(t, 3, 150) {
 		name := []string{"a", "b", "c"}[round/3%3]
 		p := nodes[name]
 		switch round % 3 {
