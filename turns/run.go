@@ -28,7 +28,7 @@ const (
 
 // begin runs the turn of a claimed entity in a goroutine.
 func (s *server) begin(life context.Context, c claimed, f *found) {
-	t := &Turn{m: s.m, claim: c, messages: f.messages}
+	t := &Turn{m: s.m, claim: c, messages: f.messages, taken: len(f.messages)}
 	var ctx context.Context
 	ctx, t.cancel = context.WithCancelCause(life)
 	s.mu.Lock()
@@ -165,13 +165,7 @@ func (s *server) end(life context.Context, t *Turn, e ending) error {
 		return err
 	}
 	// Those that the claim took. What More brought has had no attempt of its own: it is not dead yet.
-	first := t.Messages()
-	if n := s.m.config.Batch; len(first) > n {
-		first = first[:n]
-	}
-	if t.claim.Attempts > 1 {
-		first = first[:1]
-	}
+	first := t.Messages()[:t.taken]
 	_, err := s.m.call(ctx, `SELECT pglatch_turns.fail($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.int8[],
 		$5::pg_catalog.text, $6::pg_catalog.text::pg_catalog.interval, $7::pg_catalog.bool, $8::pg_catalog.bool)`,
 		t.claim.Entity, t.claim.Token, arrayOf(first), textOf(e.err), interval(e.pause), e.dead, s.m.config.OnDead == Stop)

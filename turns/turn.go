@@ -28,6 +28,7 @@ type Turn struct {
 	m      *Mailbox
 	key    namespace.Key
 	claim  claimed
+	taken  int // messages, by the claim
 	cancel context.CancelCauseFunc
 
 	mu         sync.Mutex
