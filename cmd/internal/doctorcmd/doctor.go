@@ -51,6 +51,7 @@ func (e *examination) note(name string, status severity, format string, args ...
 // New returns the command doctor.
 func New(app *program.App) *cobra.Command {
 	e := &examination{app: app}
+	var p prover
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether a database is fit for advisory locks",
@@ -59,10 +60,30 @@ standby or behind a transaction pooler, what the role may see, how full the lock
 is, what lock sessions may set, what the system it runs on cannot do, and how long a
 fail-over takes at worst. It changes nothing. The exit code is 69 if the database cannot
 be reached, 77 if it refuses the user, 70 if a check fails, and 0 otherwise, also with
-warnings.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context()) },
+warnings.
+
+With --prove it tries on the server what pglatch relies on: exclusion, queues, unlocks,
+ends of sessions, leases, cancel requests, notifications, transactions and the clock. That
+takes 20 seconds at most, and leaves nothing behind. A DSN may follow. For each part of
+pglatch it says whether it may be used there. The exit code is 70 if a part of --parts must
+not be used, and 75 if that is not known because an answer is missing.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if p.on {
+				return cobra.MaximumNArgs(1)(cmd, args)
+			}
+			return cobra.NoArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case p.on:
+				return p.run(cmd.Context(), app, args)
+			case p.parts != nil:
+				return program.UsageError("--parts is for --prove")
+			}
+			return e.run(cmd.Context())
+		},
 	}
+	p.addFlags(cmd)
 	cmd.Flags().DurationVar(&e.ttl, "session-ttl", session.DefaultTTL, "the program's SessionTTL, for the arithmetic")
 	return cmd
 }

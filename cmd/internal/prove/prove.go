@@ -1,0 +1,119 @@
+// Package prove finds out what a server, and what is between it and this program, really does with locks, transactions
+// and sessions. It runs two sessions and a watcher through the user's connection string. It makes no table, and its keys
+// are drawn at random in a namespace that no other part of pglatch can use.
+package prove
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	bound      = 5 * time.Second        // for one event
+	total      = 20 * time.Second       // for everything
+	closeBound = time.Second            // for the end of a connection
+	look       = 20 * time.Millisecond  // between two looks for an event
+	resend     = 200 * time.Millisecond // between two cancel requests
+	leaseTime  = time.Second            // the lease of the session whose lease is proven
+)
+
+// A Report is what was proven.
+type Report struct {
+	Between string    `json:"between"` // between this program and the server
+	Proofs  []Result  `json:"proofs"`
+	Parts   []Verdict `json:"parts"`
+}
+
+// An examiner examines one server.
+type examiner struct {
+	config   *pgx.ConnConfig
+	sessions [3]*session // a, b and the watcher; nil = not open
+	readings []reading
+
+	between string
+	shared  bool        // a pooler gives one session to several clients
+	moved   atomic.Bool // an answer came from another server process
+}
+
+// Run examines the server of config, for 20 seconds at most. The error is that of the first connection.
+func Run(ctx context.Context, config *pgx.ConnConfig) (Report, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, total, errors.New("no time left: the proofs before took the 20 s"))
+	defer cancel()
+	e := &examiner{config: connConfig(config), between: "unknown"}
+	defer func() { e.closeAll(ctx) }()
+	var err error
+	if e.sessions[0], err = e.open(ctx); err != nil {
+		return Report{}, err
+	}
+	results := e.prove(ctx, proofs())
+	report := Report{Between: e.between, Proofs: results}
+	for i := range parts {
+		report.Parts = append(report.Parts, parts[i].judge(results))
+	}
+	return report, nil
+}
+
+// prove makes proofs, and judges each.
+func (e *examiner) prove(ctx context.Context, all []proof) (results []Result) {
+	var o observation
+	for i := range all {
+		p := &all[i]
+		if p.session && e.shared {
+			results = append(results, p.notShared())
+			continue
+		}
+		if p.observe != nil { // or else it judges the observation before
+			o = e.examine(ctx, p)
+		}
+		results = append(results, p.judge(o))
+	}
+	return results
+}
+
+// examine makes the observations of one proof. After a failure, the sessions end, and with them what they hold.
+func (e *examiner) examine(ctx context.Context, p *proof) observation {
+	ctx, cancel := context.WithCancel(ctx)
+	x := &exam{
+		ctx: ctx, of: e, observation: observation{seen: map[string]bool{}, detail: map[string]string{}},
+		key: key{space, rand.Uint32N(1 << 31)}, //nolint:gosec // a key, not a secret
+	}
+	x.open()
+	p.observe(x)
+	x.readClock()
+	if x.err != nil {
+		x.doubt = x.err.Error()
+	}
+	cancel() // ends waits
+	x.waits.Wait()
+	if x.err != nil {
+		e.closeAll(ctx)
+	}
+	return x.observation
+}
+
+func (e *examiner) closeAll(ctx context.Context) {
+	for i, s := range e.sessions {
+		s.close(ctx)
+		e.sessions[i] = nil
+	}
+}
+
+// Failed returns the parts of those named that must not be used, and those for which that is not known.
+func (r Report) Failed(names []string) (failed, unknown []string) {
+	for _, v := range r.Parts {
+		switch {
+		case !slices.Contains(names, v.Part):
+		case v.Use == MustNotBeUsed:
+			failed = append(failed, v.Part)
+		case v.Use == NotProven:
+			unknown = append(unknown, v.Part)
+		}
+	}
+	return failed, unknown
+}

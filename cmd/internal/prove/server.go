@@ -1,0 +1,121 @@
+package prove
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/sqlstate"
+)
+
+// What is between this program and the server.
+const (
+	nothing         = "no pooler"
+	sessionMode     = "a pooler in session mode"
+	transactionMode = "a pooler in transaction mode"
+	statementMode   = "a pooler in statement mode"
+)
+
+const probes = 5 // rounds of the question whether sessions are shared
+
+func observeOneServer(x *exam) {
+	const identity = "pg_catalog.pg_postmaster_start_time()::pg_catalog.text operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_is_in_recovery()::pg_catalog.text"
+	a, b, watch := x.ask(x.a, identity), x.ask(x.b, identity), x.ask(x.watch, identity)
+	x.saw("same", a == b && a == watch)
+}
+
+func observePrimary(x *exam) {
+	x.saw("primary", !x.is(x.a, "pg_catalog.pg_is_in_recovery()"))
+	x.saw("writes", x.ask(x.a, "pg_catalog.current_setting('transaction_read_only')") == "off")
+	if x.err != nil {
+		return
+	}
+	row, err := x.a.ask(x.ctx, "pg_catalog.count(subname)", "from pg_catalog.pg_subscription")
+	if err == nil { // otherwise a server without logical replication, or without the right to look
+		x.saw("independent", row[0] == "0")
+	}
+}
+
+// observePooler asks for pids while the other session is inside a transaction, which keeps a server session busy.
+func observePooler(x *exam) {
+	pid := func(s *session) string { return x.ask(s, "pg_catalog.pg_backend_pid()") }
+	shared := false
+	for range probes {
+		before := pid(x.a)
+		if !x.begin(x.b) {
+			return
+		}
+		other := pid(x.b)
+		shared = other == before || pid(x.a) != before // if they are the same, a would now wait for b
+		x.run(x.b, "rollback")
+		if shared || x.err != nil {
+			break
+		}
+	}
+	if x.err != nil {
+		return
+	}
+	x.saw("apart", !shared)
+	direct := x.a.pid == x.a.conn.PID()
+	x.saw("direct", direct || shared)
+	switch {
+	case shared:
+		x.of.shared, x.of.between = true, transactionMode
+	case direct:
+		x.of.between = nothing
+	default:
+		x.of.between = sessionMode
+	}
+}
+
+// begin begins a transaction. false: the pooler refuses transactions, or the answer is unknown.
+func (x *exam) begin(s *session) bool {
+	if x.err != nil {
+		return false
+	}
+	_, err := s.run(x.ctx, "begin")
+	switch {
+	case err == nil:
+		x.saw("transactions", true)
+		return true
+	case sqlstate.RefusesTransactions(err):
+		x.of.shared, x.of.between = true, statementMode
+		x.saw("apart", false)
+		x.saw("transactions", false)
+	}
+	x.fail("%w", err)
+	return false
+}
+
+// observePID comes last: every answer of every session was compared.
+func observePID(x *exam) {
+	if x.err != nil {
+		return
+	}
+	x.saw("different", x.a.pid != x.b.pid && x.a.pid != x.watch.pid && x.b.pid != x.watch.pid)
+	x.saw("visible", x.ask(x.watch, "pg_catalog.count(*)", "from pg_catalog.pg_stat_activity where pid operator(pg_catalog.=)", strconv.Itoa(int(x.a.pid))) == "1")
+	x.saw("stable", !x.of.moved.Load())
+}
+
+// readClock reads the server's clock, once in each proof.
+func (x *exam) readClock() {
+	r := reading{sent: time.Now()}
+	text := x.ask(x.a, "(pg_catalog.date_part('epoch', pg_catalog.now()) operator(pg_catalog.*) 1000000)::pg_catalog.int8")
+	r.received = time.Now()
+	micros, err := strconv.ParseInt(text, 10, 64)
+	if x.err != nil || err != nil {
+		return
+	}
+	r.server = time.Duration(micros) * time.Microsecond
+	x.of.readings = append(x.of.readings, r)
+}
+
+func observeClock(x *exam) {
+	x.readClock()
+	x.readClock()
+	if x.err != nil || len(x.of.readings) < 2 {
+		return
+	}
+	steady, near, step, off := judgeClock(x.of.readings)
+	x.because("steady", steady, "%s", step)
+	x.because("near", near, "%s", off)
+}
