@@ -79,7 +79,7 @@ test-short: ## run the short tests without the race detector, for use while you 
 	$(WITHPG) $(GOTEST) -short -timeout 5m $$($(GO) list ./... | grep -v -e /internal/test/pgtest -e /internal/test/cmd -e /examples/)
 
 # The packages that send SQL. The others do not depend on the server's version.
-SERVED := ./namespace ./internal/pgsession ./introspect ./advisory ./leader/postgres/... ./lease/postgres ./monitor ./once/postgres ./leader/shards/postgres/... ./turns
+SERVED := ./namespace ./internal/pgsession ./introspect ./advisory ./leader/postgres/... ./lease/postgres ./monitor ./once/postgres ./leader/shards/postgres/... ./turns ./cmd/internal/prove
 
 .PHONY: test-servers
 test-servers: ## run the tests of the packages that send SQL on the oldest and newest PostgreSQL, without the race detector; ON="14 18"

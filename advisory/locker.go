@@ -31,6 +31,9 @@ type Locker struct {
 //   - ErrStandby
 //   - ErrPooler
 //   - the cause of ctx
+//
+// Open checks for a standby and for a pooler that shares sessions. The command pglatch doctor --prove tries more: exclusion,
+// queues, leases and what else locks rely on.
 func Open(ctx context.Context, config Config) (*Locker, error) {
 	config, err := config.withDefaults()
 	if err != nil {

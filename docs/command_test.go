@@ -135,6 +135,19 @@ func looksForAWhile(s *stage, command string) {
 	assert.Contains(s.t, []int{0, 3}, p.Wait(), p.Stderr.String())
 }
 
+// proves is ends(0, says) of a command that a busy machine does not answer in time.
+func proves(says string) trial {
+	return func(s *stage, command string) {
+		var p *clitest.Program
+		await.Until(s.t, await.Patience, func() bool {
+			p = s.start(command)
+			return p.Wait() != 75
+		}, func() string { return p.Stdout.String() })
+		assert.Zero(s.t, p.Wait(), p.Stderr.String())
+		assert.Contains(s.t, p.Stdout.String(), says)
+	}
+}
+
 // runs on until it is told to end; before, it has said something.
 func until(says string) trial {
 	return func(s *stage, command string) {
@@ -209,6 +222,9 @@ var trials = map[string]trial{
 	"pglatch terminate 4711 --dry-run":              saysWhatWouldEnd,
 	"pglatch serve monitor":                         until("serving"),
 	"pglatch doctor":                                ends(0, ""),
+	"pglatch doctor --prove":                        proves("stable pid"),
+	"pglatch doctor --prove --parts LockTx,once":    proves("LockTx     may be used"),
+	"pglatch doctor --prove -o jsonl":               proves(`"part":"mutex"`),
 
 	"pglatch migrate":                         ends(0, ""),
 	"pglatch leader run 100:1 -- ./scheduler": after("pglatch migrate", until("works with token")),

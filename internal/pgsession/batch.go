@@ -305,7 +305,7 @@ func (b *batch) answer(row [][]byte) {
 	p := b.parts[b.at]
 	pid := binary.BigEndian.Uint32(row[len(row)-1])
 	if b.pid != pid {
-		b.problem = fmt.Errorf("%w: backend %d answered instead of %d", session.ErrPooler, pid, b.pid)
+		b.problem = fmt.Errorf("%w: backend %d answered instead of %d; %s", session.ErrPooler, pid, b.pid, proveIt)
 		return
 	}
 	if p.row != nil {

@@ -48,7 +48,7 @@ func (m *maker) connectError(ctx context.Context, err error) error {
 	case isOther:
 		return other
 	case errors.Is(err, pgconn.ErrStandbyConnection):
-		return fmt.Errorf("%w: it has a lock space of its own and would grant a key that the primary has granted; connect to the primary", session.ErrStandby)
+		return fmt.Errorf("%w: it has a lock space of its own and would grant a key that the primary has granted; connect to the primary; %s", session.ErrStandby, proveIt)
 	case errors.Is(err, session.ErrPooler), errors.Is(err, session.ErrStandby):
 		return err
 	case errors.As(err, &pgErr) && pgErr.Code == sqlstate.OutOfMemory:

@@ -16,8 +16,11 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
+// proveIt is the advice of an error that doubts the server, or what is between it and this process.
+const proveIt = "pglatch doctor --prove shows what works there"
+
 var errTransactionPooler = fmt.Errorf("%w: it shares server sessions between clients, so that two of them would hold one lock; "+
-	"connect to PostgreSQL directly, or through a pool in session mode (PgBouncer: pool_mode=session)", session.ErrPooler)
+	"connect to PostgreSQL directly, or through a pool in session mode (PgBouncer: pool_mode=session); %s", session.ErrPooler, proveIt)
 
 // probePooler checks a connection whose backend pid differs from the one in its key data: it goes
 // through a pooler. A transaction pooler gives our idle server session to others; a session pooler

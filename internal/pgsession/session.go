@@ -164,7 +164,7 @@ func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 	case err != nil:
 		return err
 	case pid != s.link.pid:
-		return s.lose(fmt.Errorf("%w: backend %d answered instead of %d", session.ErrPooler, pid, s.link.pid))
+		return s.lose(fmt.Errorf("%w: backend %d answered instead of %d; %s", session.ErrPooler, pid, s.link.pid, proveIt))
 	}
 	s.from.counters.pidChecks.Add(1)
 	s.deadline.Store(int64(sent + s.from.trust))

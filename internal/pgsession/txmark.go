@@ -68,7 +68,7 @@ func txOutcome(ctx context.Context, tx Tx, mark string) (outcome string, err err
 	ourTransactions.note(began{parsePID(pid), parseMicros(at)})
 	switch outcome {
 	case unsupported:
-		return "", fmt.Errorf("%w: it granted one, and its pg_locks does not have it", session.ErrUnsupported)
+		return "", fmt.Errorf("%w: it granted one, and its pg_locks does not have it; %s", session.ErrUnsupported, proveIt)
 	case standby:
 		return "", fmt.Errorf("%w, which has a lock space of its own: begin the transaction on the primary", session.ErrStandby)
 	}

@@ -16,26 +16,38 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
+// attempts is how often a proof is made whose result is unknown, because the machine is busy.
+const attempts = 4
+
 // report proves everything on a server.
-func report(t *testing.T, dsn string) Report {
+func report(t *testing.T, dsn string) (r Report) {
 	t.Helper()
 	config, err := pgdsn.Parse(dsn)
 	require.NoError(t, err)
-	r, err := Run(t.Context(), config)
-	require.NoError(t, err)
+	for range attempts {
+		r, err = Run(t.Context(), config)
+		require.NoError(t, err)
+		if !slices.ContainsFunc(r.Proofs, func(p Result) bool { return p.Status == Unknown }) {
+			break
+		}
+	}
 	return r
 }
 
 // proveOnly makes some of the proofs on a server.
 func proveOnly(t *testing.T, config *pgx.ConnConfig, names ...string) map[string]Result {
 	t.Helper()
-	e := &examiner{config: connConfig(config)}
-	defer e.closeAll(t.Context())
 	all := slices.DeleteFunc(proofs(), func(p proof) bool { return !slices.Contains(names, p.name) })
 	assert.Len(t, all, len(names))
 	results := map[string]Result{}
-	for _, r := range e.prove(t.Context(), all) {
-		results[r.Proof] = r
+	for known, again := false, 0; !known && again < attempts; again++ {
+		e := &examiner{config: connConfig(config)}
+		known = true
+		for _, r := range e.prove(t.Context(), all) {
+			results[r.Proof] = r
+			known = known && r.Status != Unknown
+		}
+		e.closeAll(t.Context())
 	}
 	return results
 }
@@ -87,10 +99,6 @@ func lies() []found {
 		{
 			name: "acknowledges the lease and has none", proof: lease, says: "silent for five times its lease",
 			lie: lie{rewrite: [][2]string{{`pg_catalog\.set_config\('idle_session_timeout', ` + args, "'1s'"}, {`pg_catalog\.current_setting\('idle_session_timeout'\)`, "'1s'"}}},
-		},
-		{
-			name: "ends sessions before their lease", proof: lease, says: "before its lease",
-			lie: lie{rewrite: [][2]string{{`'idle_session_timeout', '1000ms'`, "'idle_session_timeout', '200ms'"}, {`pg_catalog\.current_setting\('idle_session_timeout'\)`, "'1s'"}}},
 		},
 		{name: "forgets the lease", proof: lease, lie: lie{rewrite: [][2]string{{`'idle_session_timeout', '1000ms'`, "'idle_session_timeout', '0'"}}}, says: "cannot be set"},
 		{name: "loses cancel requests", proof: canceling, lie: lie{cancel: lost}, says: "the statement went on"},

@@ -1,0 +1,132 @@
+//go:build integration
+
+package environment
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest/service"
+)
+
+// A proven is what doctor --prove prints of a server.
+type proven struct {
+	Between string
+	Proofs  []struct{ Proof, Status, Why string }
+	Parts   []struct{ Part, Use, Why string }
+}
+
+// prove runs doctor --prove.
+func prove(t *testing.T, dsn string, code int) (p proven) {
+	t.Helper()
+	for again := 0; ; again++ {
+		stdout, stderr, ended := clitest.Run(t, clitest.At(dsn), "doctor", "--prove", "-o", "json")
+		if again < 3 && strings.Contains(stdout, `"status": "unknown"`) {
+			continue // on a busy machine
+		}
+		p = proven{}
+		require.NoError(t, json.Unmarshal([]byte(stdout), &p), stderr)
+		require.Equal(t, code, ended, "%s%s", stdout, stderr)
+		return p
+	}
+}
+
+// uses are the verdicts, in their order: mutex, LockTx, elections, leases, once, shards.
+func (p proven) uses() (uses []string) {
+	for _, v := range p.Parts {
+		uses = append(uses, v.Use)
+	}
+	return uses
+}
+
+// not returns the proofs that a server did not give, with their statuses.
+func (p proven) not(status string) map[string]string {
+	not := map[string]string{}
+	for _, r := range p.Proofs {
+		if r.Status != status {
+			not[r.Proof] = r.Status
+		}
+	}
+	return not
+}
+
+const (
+	mayBeUsed     = "may be used"
+	mayBeUsedWith = "may be used with"
+	mustNotBeUsed = "must not be used"
+)
+
+func TestWhatAPoolerDoesIsProven(t *testing.T) {
+	t.Parallel()
+	sessions := []string{
+		"exclusion", "shared mode", "lock table view", "queue order", "unlock", "end of session", "terminated session", "session lease", "cancel", "cancel aim", "notify",
+	}
+	notIn := func(more ...string) map[string]string {
+		not := map[string]string{}
+		for _, name := range append(more, sessions...) {
+			not[name] = "does not"
+		}
+		return not
+	}
+	for name, c := range map[string]struct {
+		settings []string
+		code     int
+		between  string
+		not      map[string]string
+		uses     []string
+	}{
+		"session mode": {
+			[]string{"pool_mode=session"},
+			0, "a pooler in session mode",
+			map[string]string{"pooler": "works with"},
+			[]string{mayBeUsedWith, mayBeUsed, mayBeUsedWith, mayBeUsed, mayBeUsed, mayBeUsedWith},
+		},
+		"session mode without a reset": {
+			[]string{"pool_mode=session", "server_reset_query="},
+			70, "a pooler in session mode",
+			map[string]string{"pooler": "works with", "end of session": "does not"},
+			[]string{mustNotBeUsed, mayBeUsed, mustNotBeUsed, mayBeUsed, mayBeUsed, mustNotBeUsed},
+		},
+		"transaction mode": {
+			[]string{"pool_mode=transaction"},
+			70, "a pooler in transaction mode", notIn("pooler", "stable pid"),
+			[]string{mustNotBeUsed, mayBeUsedWith, mustNotBeUsed, mayBeUsedWith, mayBeUsed, mustNotBeUsed},
+		},
+		"statement mode": {
+			[]string{"pool_mode=statement"},
+			70, "a pooler in statement mode", notIn("pooler", "stable pid", "transaction locks", "rollback", "savepoint"),
+			[]string{mustNotBeUsed, mustNotBeUsed, mustNotBeUsed, mayBeUsedWith, mayBeUsedWith, mustNotBeUsed},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := pgtest.StartServer(t, pgserver.Options{})
+			p := prove(t, service.PgBouncer(t, server, c.settings...), c.code)
+			assert.Equal(t, c.between, p.Between)
+			assert.Equal(t, c.not, p.not("works"))
+			assert.Equal(t, c.uses, p.uses())
+			requireLocks(t, pgtest.Connect(t, server.DSN("")), 0, 0)
+		})
+	}
+}
+
+// A logical replica is a primary with locks of its own.
+func TestALogicalReplicaIsRecognized(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.StartServer(t, pgserver.Options{}).DSN("")
+	require.Empty(t, prove(t, dsn, 0).not("works"), "the control")
+	execute(t, pgtest.Connect(t, dsn), "CREATE SUBSCRIPTION s CONNECTION 'dbname=nowhere' PUBLICATION p WITH (connect = false)")
+	p := prove(t, dsn, 0)
+	assert.Equal(t, map[string]string{"primary": "works with"}, p.not("works"))
+	for _, v := range p.Parts {
+		assert.Equal(t, mayBeUsedWith, v.Use)
+		assert.Contains(t, v.Why, "logical replica")
+	}
+}
