@@ -119,6 +119,7 @@ func lies() []found {
 
 // Most lies are found at once, and some when an event has not come for five seconds. So many are told at a time.
 func TestAServerThatPretendsIsFoundOut(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	var all sync.WaitGroup
