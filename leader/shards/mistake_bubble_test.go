@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -110,24 +111,32 @@ func TestAFunctionThatDoesNotReturnStopsNoNode(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				g := newGroup(t)
+				var mu sync.Mutex
 				var reported []error
-				hostile := true
+				var mended atomic.Bool
 				a := g.join("a", shards.Config{
 					List: func(context.Context) ([]string, error) {
-						if hostile {
+						if !mended.Load() {
 							end()
 						}
 						return []string{"x"}, nil
 					},
 					Callbacks: shards.Callbacks{
-						OnError:    func(err error) { reported = append(reported, err); end() },
+						OnError: func(err error) {
+							mu.Lock()
+							reported = append(reported, err)
+							mu.Unlock()
+							end()
+						},
 						OnAcquired: func(shards.Shard) { end() },
 					},
 				})
 				pass(10 * time.Second)
+				mu.Lock()
 				require.NotEmpty(t, reported)
 				require.ErrorIs(t, reported[0], leader.ErrPanic)
-				hostile = false
+				mu.Unlock()
+				mended.Store(true)
 				pass(time.Minute)
 				assert.Equal(t, map[string]string{"x": "a"}, g.works())
 				a.end(t)
