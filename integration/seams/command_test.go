@@ -22,6 +22,7 @@ var commands = []entry{
 	{"pglatch try", command("try 1:1")},
 	{"pglatch ls", command("ls")},
 	{"pglatch tree", command("tree")},
+	{"pglatch verdicts", command("verdicts")},
 	{"pglatch watch", whileHeld(serves(`"held"`, "watch"))},
 	{"pglatch status", finds("status 1:1")},
 	{"pglatch ask", finds("ask 1:1")},

@@ -84,6 +84,7 @@ var surroundings = []surrounding{
 		"shards tables":               is(advisory.ErrStandby),
 		"pglatch ls":                  code(69),
 		"pglatch tree":                code(69),
+		"pglatch verdicts":            code(69),
 		"pglatch watch":               code(69),
 		"pglatch status":              code(69),
 		"pglatch ask":                 code(69),

@@ -608,8 +608,8 @@ func (s slowStore) List(ctx context.Context, r lease.ListRequest) iter.Seq2[leas
 func TestAShareOfASlowStoreIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
-	const timeout = time.Second
-	active := servetest.NewPeerOf(t, leaseserver.Config{Store: slowStore{store, timeout - timeout/10}, StoreTimeout: timeout})
+	const timeout = 1500 * time.Millisecond // far more than an operation takes, and less than all take together
+	active := servetest.NewPeerOf(t, leaseserver.Config{Store: slowStore{store, timeout / 2}, StoreTimeout: timeout})
 	other := servetest.NewPeerOf(t, leaseserver.Config{Store: store, StoreTimeout: timeout})
 	servetest.Elect(t, []servetest.Peer{active, other}, 0)
 	a := send(t, other.HTTP, http.MethodPost, "/v1/locks/job/acquire", `{"owner_id":"a","ttl_ms":60000,"slots":1,"idempotency_key":"k"}`)
