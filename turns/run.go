@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/namespace"
@@ -117,19 +117,14 @@ func (s *server) consume(ctx context.Context, t *Turn) error {
 }
 
 // handle calls the handler. A panic and runtime.Goexit are errors.
-func (t *Turn) handle(ctx context.Context, handler Handler) (err error) {
-	done := make(chan struct{})
-	err = &PanicError{}
-	go func() { // the turn must survive a runtime.Goexit, such as FailNow's
-		defer close(done)
-		defer func() {
-			if v := recover(); v != nil {
-				err = &PanicError{Value: v, Stack: string(debug.Stack())}
-			}
-		}()
-		err = handler(ctx, t)
-	}()
-	<-done
+func (t *Turn) handle(ctx context.Context, handler Handler) error {
+	err := background.Outlive(func() error { return handler(ctx, t) })
+	if err == background.ErrGoexit { //nolint:errorlint // of this call, and not of one inside the handler
+		return &PanicError{}
+	}
+	if p, ok := err.(*background.PanicError); ok { //nolint:errorlint // as above
+		return &PanicError{Value: p.Value, Stack: string(p.Stack)}
+	}
 	return err
 }
 
