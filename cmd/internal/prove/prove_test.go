@@ -117,7 +117,7 @@ func lies() []found {
 	}
 }
 
-// Most lies are found at once, and some when an event has not come for five seconds. So many are told at a time.
+// Most lies are found at once. Some take five seconds, the bound of an event that does not come, so several are told at a time.
 func TestAServerThatPretendsIsFoundOut(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
