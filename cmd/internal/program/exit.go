@@ -21,7 +21,7 @@ import (
 // The exit codes. Those from 64 to 78 are from sysexits.h, those from 125 from timeout(1).
 const (
 	ExitOK          = 0
-	ExitFree        = 3   // status, ask: the lock has no holder
+	ExitFree        = 3   // status, ask: the lock has no holder; verdicts: something is wrong
 	ExitUsage       = 64  // a flag, an argument or a setting
 	ExitUnavailable = 69  // the database cannot be used, or a holder does not answer
 	ExitInternal    = 70  // internal error, or a check of doctor failed
