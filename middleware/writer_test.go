@@ -33,20 +33,23 @@ type bothWriter struct {
 
 func TestAWriterKeepsItsInterfacesAndGetsNoOthers(t *testing.T) {
 	t.Parallel()
-	flushes := httptest.NewRecorder()
+	type recorder = *httptest.ResponseRecorder
 	for name, row := range map[string]struct {
-		w               http.ResponseWriter
+		wrap            func(recorder) http.ResponseWriter
 		flushes, hijack bool
 	}{
-		"plain":                    {plainWriter{flushes}, false, false},
-		"flusher":                  {flushes, true, false},
-		"hijacker":                 {hijackWriter{plainWriter{flushes}}, false, true},
-		"both":                     {bothWriter{hijackWriter{flushes}, flushes}, true, true},
-		"both, wrapped by another": {wrappedWriter{bothWriter{hijackWriter{flushes}, flushes}}, true, true},
+		"plain":    {func(r recorder) http.ResponseWriter { return plainWriter{r} }, false, false},
+		"flusher":  {func(r recorder) http.ResponseWriter { return r }, true, false},
+		"hijacker": {func(r recorder) http.ResponseWriter { return hijackWriter{plainWriter{r}} }, false, true},
+		"both":     {func(r recorder) http.ResponseWriter { return bothWriter{hijackWriter{r}, r} }, true, true},
+		"both, wrapped by another": {func(r recorder) http.ResponseWriter {
+			return wrappedWriter{bothWriter{hijackWriter{r}, r}}
+		}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, rec := record(row.w)
+			inner := row.wrap(httptest.NewRecorder()) // a recorder is for one goroutine
+			w, rec := record(inner)
 			_, isFlusher := w.(http.Flusher)
 			assert.Equal(t, row.flushes, isFlusher)
 			hijacker, isHijacker := w.(http.Hijacker)
@@ -57,14 +60,14 @@ func TestAWriterKeepsItsInterfacesAndGetsNoOthers(t *testing.T) {
 				assert.True(t, rec.wrote())
 			}
 
-			w, rec = record(row.w)
+			w, rec = record(inner)
 			err := http.NewResponseController(w).Flush()
 			assert.Equal(t, row.flushes, err == nil)
 			assert.Equal(t, row.flushes, rec.wrote())
 			if !row.flushes {
 				require.ErrorIs(t, err, http.ErrNotSupported)
 			}
-			w, rec = record(row.w)
+			w, rec = record(inner)
 			_, _, err = http.NewResponseController(w).Hijack()
 			assert.Equal(t, row.hijack, err == nil)
 			assert.Equal(t, row.hijack, rec.wrote())
