@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -18,6 +19,8 @@ const leaseLimit = 2 * time.Minute
 
 // roundLease is the tolerance for times that went through a protocol with milliseconds.
 const roundLease = 2 * time.Millisecond
+
+var leaseSeed = maphash.MakeSeed()
 
 // longAgo stands for the time of a release, which no answer tells.
 var longAgo = time.Unix(1, 0)
@@ -89,7 +92,7 @@ func leaseOperation(e trace.Event) porcupine.Operation {
 }
 
 // A leaseState is a row of the store. If loose, its end is unknown, and no earlier than ExpiresAt. If hidden, its id and
-// token are unknown, because the answer was lost.
+// token are unknown, because the answer was lost, and the token is no lower than Token.
 type leaseState struct {
 	row           leaseRow
 	loose, hidden bool
@@ -109,6 +112,13 @@ func leaseModel() porcupine.Model {
 			x, y := a.(leaseState), b.(leaseState)
 			return x.loose == y.loose && x.hidden == y.hidden && x.row.Claim == y.row.Claim && x.row.IdempotencyKey == y.row.IdempotencyKey &&
 				x.row.ExpiresAt.Equal(y.row.ExpiresAt) && x.row.ReleasedAt.IsZero() == y.row.ReleasedAt.IsZero()
+		},
+		Hash: func(s any) uint64 {
+			row := s.(leaseState).row
+			return maphash.Comparable(leaseSeed, struct {
+				lease.Claim
+				expires int64
+			}{row.Claim, row.ExpiresAt.UnixNano()})
 		},
 	}
 	return m.ToModel()
@@ -254,8 +264,12 @@ func (s leaseState) either(e trace.Event) []leaseState {
 	known := s.row.Token != 0 && s.row.ReleasedAt.IsZero() && (s.row.Claim == claim || s.hidden && s.row.Holder == e.Who)
 	switch {
 	case e.Kind == trace.LeaseAcquire:
+		token := s.row.Token
+		if !s.hidden { // a hidden lease may not have been granted, and then this one has its token
+			token++
+		}
 		done = leaseState{row: leaseRow{
-			Claim:          lease.Claim{Name: e.Key, Holder: e.Who, ID: "?", Token: s.row.Token + 1},
+			Claim:          lease.Claim{Name: e.Key, Holder: e.Who, ID: "?", Token: token},
 			IdempotencyKey: c.Key, AcquiredAt: s.row.AcquiredAt, ExpiresAt: s.row.AcquiredAt.Add(1), Version: cmp.Or(s.row.Version, 1) + 1,
 		}, loose: true, hidden: true}
 	case !known:

@@ -3,9 +3,11 @@ package check_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,4 +65,20 @@ func TestTheRulesOfLeasesAcceptAStoreThatUsesThem(t *testing.T) {
 func TestTheRulesOfLeasesRefuseAStoreThatForgetsReleases(t *testing.T) {
 	t.Parallel()
 	require.ErrorIs(t, check.Leases(contend(t, &lossy{Store: leasetest.NewStore(), broken: true})), check.ErrRefused)
+}
+
+// A server that dies leaves all calls that it had with an unknown outcome. Their orders are too many to try each.
+func TestManyCallsOfUnknownOutcomeAreChecked(t *testing.T) {
+	t.Parallel()
+	var run []trace.Event
+	add := func(asked, answered time.Duration, who string, c trace.Call) {
+		run = append(run, trace.Event{Kind: trace.LeaseAcquire, Key: "job", Who: who, Asked: int64(asked), Boot: int64(answered), Lease: &c})
+	}
+	for i := range 9 {
+		add(0, time.Second, fmt.Sprint("client-", i), trace.Call{TTL: time.Second, Answer: trace.Unknown})
+	}
+	add(2*time.Second, 3*time.Second, "last", trace.Call{TTL: time.Second, Answer: trace.Held, Holder: "client-7"})
+	require.NoError(t, check.Leases(run))
+	add(4*time.Second, 5*time.Second, "last", trace.Call{TTL: time.Second, Answer: trace.Held, Holder: "nobody"})
+	require.ErrorIs(t, check.Leases(run), check.ErrRefused)
 }
