@@ -9,8 +9,8 @@ import (
 // AcquireAll takes the locks on all keys, or none, as one Lock. It takes them in a fixed order,
 // whatever the order of the arguments, so two calls never deadlock. Equal keys count once. The wait
 // covers all keys together and is at most the Locker's Wait. With one lock per connection, all keys
-// of a call share one connection, and each waiting call has one. No key, or an invalid one, is an
-// error that matches namespace.ErrInvalidKey. Other errors are those of Acquire.
+// of a call share one connection, and each waiting call occupies one. If there is no key, or an
+// invalid one, the error matches namespace.ErrInvalidKey. Other errors are those of Acquire.
 func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, error) {
 	keys, err := inOrder(keys)
 	if err != nil {

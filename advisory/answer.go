@@ -35,8 +35,8 @@ var _ introspect.Source = answerer{}
 // Connected implements introspect.Source.
 func (c answerer) Connected() bool { return c.connected.Load() > 0 }
 
-// Answer implements introspect.Source. While it inspects the locks of one connection, it blocks all other
-// changes to locks. If somebody waits, it also does so while it inspects all keys.
+// Answer implements introspect.Source. While it inspects the locks of one connection, no lock of the
+// Locker can change. If any request waits, the same is true while it inspects all keys.
 func (c answerer) Answer(q introspect.Question, into *introspect.Answer) {
 	now := c.present()
 	held := c.heldFor(q)

@@ -51,92 +51,95 @@ type Config struct {
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
 	// MaxConns is the size of the Locker's own connection pool. So MaxConns × LocksPerConn locks
-	// can be held at one time (more if AcquireAll takes several keys on one connection). One key
-	// can be waited for on each connection. Connections are made on demand, and given back when
-	// nothing is on them. 0 = 10; at most 32767. If LocksPerConn is more than 1 the minimum is 2,
-	// because a connection that waits takes no new locks.
+	// can be held at one time (more if AcquireAll takes several keys on one connection). Each
+	// connection can wait for one key at a time. Connections are opened on demand, and returned
+	// to the pool when they carry no lock and no wait. 0 = 10; at most 32767. If LocksPerConn is
+	// more than 1 the minimum is 2, because a connection that waits takes no new locks.
 	MaxConns int
 
 	// LocksPerConn is how many locks one connection carries at most. See the package's
-	// documentation. 0 = 1: each lock has a connection of its own, whose end harms no other lock.
-	// With more, all locks of a connection are lost when it ends, for example when somebody runs
-	// pg_terminate_backend on one session. In return, requests that arrive together share
-	// statements, and thousands of locks need only a few connections. A connection is made when the
-	// others are full. So a large number makes large batches, and a small one spreads the work over
-	// more server processes.
+	// documentation. 0 = 1: each lock has a connection of its own, and the end of that connection
+	// harms no other lock. With more, all locks of a connection are lost when it ends, for example
+	// when somebody runs pg_terminate_backend on one session. In return, requests that arrive
+	// together share statements, and thousands of locks need only a few connections. The Locker
+	// opens a connection when the others are full. So a large number makes large batches, and a
+	// small number spreads the work over more server processes.
 	//
 	// Use some hundreds to some thousands. PostgreSQL walks all locks of a session at the end of
 	// each transaction (LockReleaseAll). That takes some 0.1 ms with 1,000 locks, 7 ms with 10,000
-	// and 0.1 s with 131,072, the maximum. From 256 locks on, a busy connection takes that time
-	// once a second instead of with each statement. A ping, a shared lock and the idle moment after
-	// a burst still take it each time. If the connection ends, the last of 10,000 holders learns of
-	// it 20 ms after the first. The keys of one AcquireAll go to one connection, even beyond this
-	// number. Exceptions are keys that it waited for, those after them, and those that it shares
-	// with other readers of the process.
+	// and 0.1 s with 131,072, the maximum. With 256 locks or more, a busy connection spends that
+	// time once a second instead of with each statement. A ping, a shared lock and the idle moment
+	// after a burst still cost it each time. If the connection ends, the last of 10,000 holders
+	// learns of it 20 ms after the first. All keys of one AcquireAll call go to one connection,
+	// even if they are more than this number. The exceptions are keys that the call had to wait
+	// for, the keys after those, and keys that it shares with other readers of the process.
 	LocksPerConn int
 
 	// MaxLocks bounds the locks that a Locker with more than one lock per connection holds or
-	// requests at one time. A process that fills the server's lock table stops everybody. Beyond
-	// the limit, requests fail with an ErrLockTableFull. 0 = 5 % of the server's lock table, but at
-	// least 100. The lock table has room for max_locks_per_transaction × (max_connections +
-	// max_prepared_transactions) locks. With one lock per connection MaxLocks is ignored, because
-	// MaxConns bounds the locks, except the keys of AcquireAll.
+	// requests at one time. The limit exists because a process that fills the server's lock table
+	// stops all other work on the server. Beyond the limit, requests fail with an ErrLockTableFull.
+	// 0 = 5 % of the server's lock table, but at least 100. The lock table has room for
+	// max_locks_per_transaction × (max_connections + max_prepared_transactions) locks. With one
+	// lock per connection MaxLocks is ignored, because MaxConns bounds the locks already (except
+	// the keys of AcquireAll).
 	MaxLocks int
 
-	// Wait bounds a request for a lock, with everything that it needs: a connection of the pool,
+	// Wait bounds the whole of a request for a lock: a connection of the pool, the wait itself,
 	// attempts to connect to any number of hosts, and the checks of a new connection. When the time
 	// is over, the Locker queries the server for the holder. A silent server delays the error by
 	// half a second at most. 0 = 15 s; NoTimeout = until the context ends.
 	Wait time.Duration
 
 	// SessionTTL is the server's idle_session_timeout on lock connections. If a lock's holder is
-	// stopped or cut off, the lock is free after this time. The lock's context ends before that.
-	// Pings go out every third of SessionTTL. Use less than a few seconds on quiet machines only:
-	// on busy processors an answer to a ping can take hundreds of milliseconds. 0 = 15 s; 500 ms to
-	// 24 h.
+	// stopped or cut off, the lock becomes free after this time. The lock's context ends before
+	// that. Pings go out every third of SessionTTL. Use less than a few seconds on quiet machines
+	// only: on busy processors an answer to a ping can take hundreds of milliseconds. 0 = 15 s; 500
+	// ms to 24 h.
 	SessionTTL time.Duration
 
-	// LossDrain is the time that work has to stop when the server falls silent. Without it, a
+	// LossDrain is how much time work is given to stop if the server falls silent. Without it, a
 	// lock's context ends at least a tenth of SessionTTL before the server can free the lock. With
 	// it, the context ends earlier by LossDrain. Set it for work that cannot check its context
-	// before each write, such as that of another program. It does not cover a session that the
-	// server itself ends: its locks are free at once. 0 = none; at most two fifths of SessionTTL,
-	// and less for a SessionTTL below 1.5 s (33 ms at 500 ms, 316 ms at 1 s). The reason is that
-	// pings go out every third of SessionTTL, and each has at least 250 ms to be answered. On busy
-	// processors an answer can take that long.
+	// before each write, such as the work of another program. LossDrain does not help if the
+	// server itself ends the session: then the locks are free at once. 0 = none; at most two
+	// fifths of SessionTTL, and less for a SessionTTL below 1.5 s (33 ms at 500 ms, 316 ms at 1
+	// s). The reason is that pings go out every third of SessionTTL, and each has at least 250 ms
+	// to be answered. On busy processors an answer can take that long.
 	LossDrain time.Duration
 
 	// HandOverBudget is how long waiters of this process may hand a lock to each other without a
-	// round trip. Then other processes get their turn. 0 = 10 ms; negative = never: each release
-	// asks the server.
+	// round trip. After that, waiters of other processes can get it. 0 = 10 ms; negative =
+	// never: each release asks the server.
 	HandOverBudget time.Duration
 
 	// ApplicationName identifies a holder to other processes and to the monitor, in
-	// pg_stat_activity. PostgreSQL keeps its first 63 bytes. "" = the connection settings' own
-	// name, otherwise the program and the host, such as "billing@web-3". If program and host are
-	// longer than 63 bytes, the middle is left out.
+	// pg_stat_activity. PostgreSQL keeps its first 63 bytes. "" = the name in the connection
+	// settings, or without one the program and the host, such as "billing@web-3". If program and
+	// host are longer than 63 bytes, the middle is left out.
 	ApplicationName string
 
-	// Answer says what this process answers to questions about what it holds and waits for, and
-	// which requests it accepts. See package introspect. The zero value answers questions, but
-	// refuses requests. Answers use one more connection, which lasts while locks are held or waited
-	// for.
+	// Answer sets what this process tells other processes about the locks that it holds and waits
+	// for, and which of their requests it accepts. See package introspect. The zero value answers
+	// questions, but refuses requests. Answers use one more connection, which lasts while locks are
+	// held or waited for.
 	Answer introspect.Config
 
 	// BreakDeadlocks ends deadlocks that span several processes. When a caller that holds locks has
-	// waited a second for another lock, the Locker begins to ask all processes, each second, what
+	// waited a second for another lock, the Locker begins to ask all processes once a second what
 	// they wait for. If the caller's wait is the youngest of a cycle, the caller gets an
 	// ErrDeadlock instead of a later *TimeoutError. All processes must answer (see Answer), and
 	// each ends its own waits only if it has BreakDeadlocks set. Deadlocks inside one process are
 	// always detected at once. Any role that may connect can send a false answer, and so end a wait
-	// of a caller that holds locks. Such a role could also take the lock.
+	// of a caller that holds locks. This gives the role no new power, because it could also take
+	// the lock itself.
 	BreakDeadlocks bool
 
 	// Logger receives events that could otherwise go unnoticed: lost locks (Warn), skipped
 	// re-entrance (Info), a tracer that panicked (Error). nil = discard.
 	Logger *slog.Logger
 
-	// Tracer has functions that receive what happens to locks. The zero value has none.
+	// Tracer has functions that are called when something happens to a lock. The zero value has
+	// none.
 	Tracer Tracer
 }
 

@@ -269,7 +269,7 @@ func (c *core) forget(r *request) {
 	c.database.forget(r)
 }
 
-// suspect makes a caller search for a circle through other Lockers of the process that the wait may close,
+// suspect makes a caller search for a cycle through other Lockers of the process that the wait may close,
 // under mu.
 func (c *core) suspect(r *request) {
 	if c.database.shared() {

@@ -25,7 +25,7 @@ type database struct {
 	name   string
 	others atomic.Bool // there is more than one Locker
 
-	searching sync.Mutex // held during a search, so that only one wait of a circle ends
+	searching sync.Mutex // held during a search, so that only one wait of a cycle ends
 
 	mu     sync.Mutex
 	cores  map[*core]struct{}
@@ -135,13 +135,13 @@ func waitOf(r *request, inside *Lock, before *wait) *wait {
 	return &wait{core: r.lock.core, request: r, id: r.identify(), name: r.name, mode: r.Mode, slot: r.slots != nil, inside: inside, before: before}
 }
 
-// search ends the wait of a request that closes a circle through several Lockers. In a circle, the holder of
+// search ends the wait of a request that closes a cycle through several Lockers. In a cycle, the holder of
 // the wanted lock waits for another lock, and so on, up to a lock that the request's caller holds. The caller
 // calls search, not under core.mu.
 //
 // The search inspects one Locker at a time, so the state that it saw may never have existed at one moment. A
-// circle is real if all of it is still there at a second check. Then no wait and no lock of it has ended
-// between the two checks, and the whole circle existed in between.
+// cycle is real if all of it is still there at a second check. Then no wait and no lock of it has ended
+// between the two checks, and the whole cycle existed in between.
 func (d *database) search(r *request) {
 	d.searching.Lock()
 	defer d.searching.Unlock()
@@ -175,7 +175,7 @@ func (d *database) search(r *request) {
 	}
 }
 
-// giveWayTo ends the wait of a request that closes a circle.
+// giveWayTo ends the wait of a request that closes a cycle.
 func (c *core) giveWayTo(r *request, last *wait) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +190,7 @@ func (c *core) giveWayTo(r *request, last *wait) {
 	r.deadlock = e
 }
 
-// still reports whether all waits and locks of a circle still exist, from its end to its beginning.
+// still reports whether all waits and locks of a cycle still exist, from its end to its beginning.
 func (d *database) still(last *wait) bool {
 	for w := last; w.before != nil; w = w.before {
 		if !slices.Contains(d.blockers(w.before), w.inside) {

@@ -18,12 +18,12 @@ import (
 var (
 	// ErrHeld: somebody else holds the key.
 	ErrHeld = errors.New("advisory: lock is held")
-	// ErrTimeout: the wait ended before the lock came.
+	// ErrTimeout: the wait ended without the lock.
 	ErrTimeout = errors.New("advisory: timed out waiting for lock")
-	// ErrReentrant: the context already carries a lock on the key, which stays held. The lock is of this
-	// Locker, or of another one of the process on the same database. Two databases count as the same if the
-	// server's system identifier and the database's oid are equal, as in a copy of the server's files. The
-	// role must be allowed to call pg_control_system().
+	// ErrReentrant: the context already carries a lock on the key. That lock stays held. It belongs to this
+	// Locker, or to another Locker of the process on the same database. Two databases count as the same if
+	// the server's system identifier and the database's oid are equal, as in a copy of the server's files.
+	// To detect that, the role must be allowed to call pg_control_system().
 	ErrReentrant = errors.New("advisory: lock is already held by this context")
 	// ErrReleased: the lock was released before.
 	ErrReleased = errors.New("advisory: lock was already released")
@@ -31,43 +31,45 @@ var (
 	// other processes. The text lists the waiters of the cycle, with the key that each waits for.
 	ErrDeadlock = errors.New("advisory: deadlock")
 	// ErrPoolExhausted: every connection of the lock pool was in use. With more than one lock per connection,
-	// every connection was full. If the wait for a connection ran out, it is an ErrTimeout too. A nested
-	// request does not wait, because the holders of the other connections may be waiting too.
+	// every connection was full. If the request timed out while it waited for a connection, the error is an
+	// ErrTimeout too. A nested request does not wait, because the holders of the other connections may be
+	// waiting too.
 	ErrPoolExhausted = errors.New("advisory: lock pool exhausted")
 
-	// ErrLost: the lock ended before its release. leader.ErrLost, of leadership, and leasehttp.ErrLost, of a
-	// lease, are different errors: work that needs two of them can tell which ended.
+	// ErrLost: the lock ended before its release. leader.ErrLost (for leadership) and leasehttp.ErrLost (for
+	// a lease) are different errors, so that work that needs several of them can tell which one ended.
 	ErrLost = session.ErrLost
 	// ErrClosed: the Locker is closed.
 	ErrClosed = session.ErrClosed
-	// ErrUnavailable: PostgreSQL could not be reached, or has no connection to give now. A later attempt can
+	// ErrUnavailable: PostgreSQL could not be reached, or has no free connection now. A later attempt can
 	// succeed.
 	ErrUnavailable = session.ErrUnavailable
 	// ErrRefused: PostgreSQL answered and refuses this client. Reasons are a wrong password, no such role or
-	// database, no line in pg_hba.conf, a missing right, or a login trigger that raises. Or this client
-	// refuses the server, because it cannot verify the server's certificate. A retry fails until somebody
-	// changes the settings or the server. If the server sent a *pgconn.PgError, the error wraps it.
+	// database, no line in pg_hba.conf, a missing privilege, or a login trigger that raises an error. Or
+	// this client refuses the server, because it cannot verify the server's certificate. A retry fails until
+	// the settings or the server are changed. If the server sent a *pgconn.PgError, the error wraps it.
 	ErrRefused = session.ErrRefused
 	// ErrPooler: the connection goes through a transaction pooler, where session locks leak. Connect directly
-	// or through a pool in session mode. A lock in a transaction works there, unless the driver keeps
-	// prepared statements. Then it fails with this error, whose text says how to turn them off.
+	// or through a pool in session mode. A lock in a transaction works through such a pooler, unless the
+	// driver keeps prepared statements. Then the call fails with this error, and the error's text says how to
+	// turn them off.
 	ErrPooler = session.ErrPooler
 	// ErrStandby: the server is a standby, which would grant a key twice.
 	ErrStandby = session.ErrStandby
 	// ErrLockTableFull: the server has no room for another lock, or the Locker has reached its own limit.
 	ErrLockTableFull = session.ErrLockTableFull
-	// ErrNoTransaction: the tx that LockTx or LockSQLTx got is not in a transaction, so the lock would end
-	// with its own statement. Nothing is locked.
+	// ErrNoTransaction: the tx passed to LockTx or LockSQLTx is not in a transaction, so PostgreSQL would
+	// release the lock at the end of the statement that takes it. Nothing is locked.
 	ErrNoTransaction = session.ErrNoTransaction
-	// ErrOtherServer: the Locker reached a server whose locks are not those of the server before it. It is an
-	// old primary that came back after a promotion, or another database cluster. As the error of a request it
-	// is an ErrUnavailable, too. A Locker that meets the promoted standby goes on there. It loses the locks
-	// that it held on the old primary until then, with an ErrOtherServer as the cause.
+	// ErrOtherServer: the Locker reached a server that does not have the locks of the server it used before:
+	// an old primary that came back after a promotion, or another database cluster. If a request returns this
+	// error, it is an ErrUnavailable too. A Locker that reaches a promoted standby continues there. It loses
+	// the locks that it held on the old primary, with an ErrOtherServer as the cause.
 	ErrOtherServer = session.ErrOtherServer
 )
 
-// A Holder describes who holds a lock, as far as this process may see it. Fields that PostgreSQL hides from
-// the role, or does not know, are zero.
+// A Holder describes the holder of a lock, as far as this process may see it. Fields that PostgreSQL hides
+// from the role, or does not know, are zero.
 type Holder struct {
 	Local bool   // this Locker holds it
 	PID   uint32 // of the server session; 0 for a prepared transaction
@@ -78,9 +80,10 @@ type Holder struct {
 	ClientAddr      string // "" for a Unix socket
 	State           string // pg_stat_activity.state: "idle", "active", …
 	Shared          bool
-	// Since is when the lock was granted, if Local. PostgreSQL does not record this time for the locks of
-	// other processes. Such a lock was granted after SessionSince, when its session began. For a prepared
-	// transaction, SessionSince is when it was prepared, and the lock was granted before.
+	// If Local, Since is the time at which the lock was granted. PostgreSQL does not record this time for
+	// the locks of other processes. Such a lock was granted after SessionSince, when its session began.
+	// For a prepared transaction, SessionSince is the time at which it was prepared, and the lock was
+	// granted before that.
 	Since, SessionSince time.Time
 
 	whose session.Whose
@@ -117,10 +120,10 @@ func (h *Holder) String() string {
 	return b.String()
 }
 
-// A HeldError says that a try found the lock held. It matches ErrHeld.
+// A HeldError means that a try found the lock held. It matches ErrHeld.
 type HeldError struct {
 	Key    namespace.Key
-	Holder *Holder // nil if it has released the lock since, or if the Locker could not ask for it, as the text then says
+	Holder *Holder // nil if the holder has released the lock since, or if the Locker could not query it; the error's text then says so
 
 	unknown string // why the holder is unknown
 }
@@ -132,17 +135,17 @@ func (e *HeldError) Error() string {
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// A TimeoutError says that a wait ended without the lock. It matches ErrTimeout, ErrHeld if somebody holds
-// the key, and the cause of the context if that ended the wait.
+// A TimeoutError means that a wait ended without the lock. It matches ErrTimeout, ErrHeld if somebody
+// holds the key, and the cause of the context if that ended the wait.
 type TimeoutError struct {
 	Key    namespace.Key
 	Waited time.Duration
-	Holder *Holder // nil if nobody holds it now, if the holder is unknown, as the text then says, or if the wait was for a slot
-	Cause  error   // context.Cause, if the context ended the wait; context.DeadlineExceeded for LockTx, whose wait ends before ctx does
+	Holder *Holder // nil if nobody holds the lock now, if the holder is unknown (the error's text then says so), or if the wait was for a slot
+	Cause  error   // context.Cause if the context ended the wait; context.DeadlineExceeded from LockTx, because its wait ends before ctx does
 
-	// Slots is how many slots the semaphore has, 0 if the wait was for no slot. All of them were held at the
-	// last check. Holders are the holders of the first slots. There are ten at most, and fewer if the Locker
-	// could not ask for all of them in a quarter of a second.
+	// Slots is how many slots the semaphore has, 0 if the wait was for no slot. All slots were held at the
+	// last check. Holders lists the holders of the first slots: ten at most, and fewer if the Locker could
+	// not query all of them in a quarter of a second.
 	Slots   int
 	Holders []Holder
 
@@ -319,8 +322,8 @@ func (e *deadlockError) Error() string {
 // Is reports whether target is ErrDeadlock.
 func (e *deadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A LostError says that a lock ended before its release. It is the cause of the lock's context, matches
-// ErrLost, and wraps the reason why the session ended.
+// A LostError means that a lock ended before its release. It is the cause of the lock's context,
+// matches ErrLost, and wraps the reason why the session ended.
 type LostError struct {
 	Key   namespace.Key
 	Held  time.Duration // from the grant until the loss was detected

@@ -48,7 +48,7 @@ func (l *Lock) Keys() []namespace.Key { return slices.Clone(l.keys) }
 // Shared reports whether the lock is held in shared mode.
 func (l *Lock) Shared() bool { return l.mode == session.Shared }
 
-// PID returns the number of the PostgreSQL session that the lock was granted to: its pid in
+// PID returns the process ID of the PostgreSQL session that the lock was granted to, as in
 // pg_stat_activity and pg_locks.
 func (l *Lock) PID() uint32 {
 	conns := l.hold.Conns() // immutable once the lock is granted
@@ -58,16 +58,16 @@ func (l *Lock) PID() uint32 {
 	return connOf(conns[0]).pid
 }
 
-// Context returns a context for work under the lock. It descends from the context of the
+// Context returns a context for work under the lock. It is derived from the context of the
 // acquisition. It also ends when the lock is lost, with a *LostError as its cause, or released,
-// with ErrReleased. Pass it to nested acquisitions: it shows that this lock is held, so that
-// re-entrance and deadlocks are detected.
+// with ErrReleased as its cause. Pass it to nested acquisitions: it shows that this lock is
+// held, so that re-entrance and deadlocks are detected.
 //
 // Its Err and Done check the clock. Work that wakes up after the process was stopped detects a lost
-// lock at its first check, before any goroutine could have notified it. Err of a context that
-// context.WithValue derived from it does the same. A context that context.WithCancel, WithTimeout
-// or an errgroup derived cannot check the clock: a timer cancels it, which takes a moment. Before a
-// write that must not be late, check this context itself.
+// lock at its first check, before any goroutine could have notified it. The same is true of Err of
+// a context made from it by context.WithValue. A context made by context.WithCancel, WithTimeout or
+// an errgroup cannot check the clock: a timer cancels it, which takes a moment. Before a write that
+// must not be late, check this context itself.
 func (l *Lock) Context() context.Context {
 	l.mu.Lock()
 	ctx := l.ctx

@@ -15,25 +15,25 @@ import (
 
 // A Locker takes locks on a connection pool of its own. It is safe for concurrent use, and so are
 // its copies. Several Lockers of one process on one database know each other's locks: if a context
-// carries a lock, all of them reject its key as re-entrant. The zero Locker, which Open did not
-// make, behaves like a closed one.
+// carries a lock, all of them reject requests for its key with ErrReentrant. A zero Locker (one
+// that was not returned by Open) behaves like a closed one.
 type Locker struct {
 	core    *core
 	options Options
 }
 
-// Open connects once and returns a Locker. ctx bounds only the call. If Open fails, nothing is left
-// open. The program must Close the Locker. Errors:
+// Open connects once and returns a Locker. ctx bounds only the call to Open. If Open fails, nothing
+// is left open. The program must Close the Locker. Errors:
 //
 //   - *ConfigError for a bad field
-//   - ErrUnavailable with the reason of PostgreSQL or the network
+//   - ErrUnavailable, with the reason that PostgreSQL or the network gave
 //   - ErrRefused if a retry would change nothing
 //   - ErrStandby
 //   - ErrPooler
 //   - the cause of ctx
 //
-// Open checks for a standby and for a pooler that shares sessions. The command pglatch doctor --prove tries more: exclusion,
-// queues, leases and what else locks rely on.
+// Open checks for a standby and for a pooler that shares sessions. The command pglatch doctor --prove checks more:
+// exclusion, queues, leases and everything else that locks rely on.
 func Open(ctx context.Context, config Config) (*Locker, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -75,16 +75,16 @@ func (c Config) dial(ctx context.Context, cc *pgx.ConnConfig) (session.Source, e
 	return pool, nil
 }
 
-// With returns a copy of the Locker whose calls use the given options in place of the Locker's. It
-// is cheap and shares everything, Close included.
+// With returns a copy of the Locker whose calls use the given options in place of the Locker's.
+// The copy is cheap. It shares everything with the original, so Close closes both.
 func (l *Locker) With(options Options) *Locker {
 	return &Locker{core: l.core, options: options}
 }
 
-// Close ends the Locker and blocks until nothing of it is left. Waits end with ErrClosed. Release
-// all locks before: locks that are still held are lost, with ErrClosed as the cause. Close is
-// idempotent. When it returns, the Logger and the Tracer have received all losses, unless such a
-// report itself called Close.
+// Close ends the Locker, and blocks until all its goroutines and connections have ended. Waits
+// end with ErrClosed. Release all locks before you call Close: locks that are still held are
+// lost, with ErrClosed as the cause. Close is idempotent. When it returns, the Logger and the
+// Tracer have received all losses, unless such a report itself called Close.
 func (l *Locker) Close() {
 	if l.core != nil {
 		l.core.close()
@@ -94,9 +94,10 @@ func (l *Locker) Close() {
 // Do runs fn under the lock on key, after a wait of at most the Locker's Wait. The context that fn
 // gets ends when the lock is lost. Do releases the lock when fn returns or panics.
 //
-// If Do gets no lock, it returns an error of Acquire, and fn did not run. Otherwise Do returns fn's
-// error. If the lock was lost before fn returned, Do joins a *LostError to fn's error: somebody
-// else may have held the lock meanwhile. A nil fn is a *ConfigError, and nothing is locked.
+// If Do gets no lock, it does not run fn, and returns the error that Acquire would have returned.
+// Otherwise Do returns fn's error. If the lock was lost before fn returned, Do joins a *LostError
+// to fn's error, because another caller may have held the lock in the meantime. If fn is nil, the
+// error is a *ConfigError, and nothing is locked.
 func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) error {
 	if err := checkWork(fn); err != nil {
 		return err
@@ -109,9 +110,9 @@ func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.
 }
 
 // DoOrSkip is Do without a wait. If somebody else holds the key, or the context already carries a
-// lock on it, DoOrSkip returns false and no error, and fn did not run. Stats.Skips and
-// Stats.ReentrantSkips count the two cases separately. A Tracer sees them as a *HeldError and an
-// ErrReentrant in AcquireData.Err. ran reports whether fn ran.
+// lock on it, DoOrSkip does not run fn, and returns false and no error. Stats.Skips and
+// Stats.ReentrantSkips count the two cases separately. In a Tracer's AcquireData.Err, the first
+// is a *HeldError and the second an ErrReentrant. ran reports whether fn ran.
 func (l *Locker) DoOrSkip(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) (ran bool, err error) {
 	if err := checkWork(fn); err != nil {
 		return false, err
@@ -152,8 +153,8 @@ func (l *Lock) run(fn func(ctx context.Context) error) (err error) {
 // Acquire waits for the lock on key, at most for the Locker's Wait, and returns it. The caller must
 // Release it.
 //
-// ctx bounds the wait, and the lock's context descends from it. If ctx ends during the wait, the
-// caller gets the cause at once. The request is cleared away in the background, and nothing stays
+// ctx bounds the wait, and the lock's context is derived from it. If ctx ends during the wait,
+// Acquire returns the cause at once. The request is cleaned up in the background, and nothing stays
 // locked. If ctx ends later, the lock stays held until its Release. Errors: *TimeoutError,
 // ErrReentrant, ErrDeadlock, ErrPoolExhausted, namespace.ErrInvalidKey, ErrUnavailable, ErrRefused,
 // ErrLockTableFull, ErrClosed, and the cause of ctx.
@@ -166,9 +167,9 @@ func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) 
 }
 
 // TryAcquire takes the lock on key if it is free now. Otherwise the error is a *HeldError that
-// names the holder. To find the holder costs one query. If the pool has no connection to spare, the
-// query is left out, and the error names no holder. TryAcquire waits only for a connection of the
-// lock pool, at most for the Locker's Wait. Other errors are those of Acquire.
+// names the holder. Finding the holder costs one query. If the pool has no connection to spare,
+// that query is skipped, and the error names no holder. TryAcquire waits only for a connection of
+// the lock pool, at most for the Locker's Wait. Other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, key namespace.Key) (*Lock, error) {
 	return l.try(ctx, key, true)
 }

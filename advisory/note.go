@@ -17,8 +17,8 @@ type note struct {
 
 func (n *note) wasAsked() bool { return n != nil && n.closed }
 
-// Asked returns Lock.Asked of the innermost lock that ctx carries, for work that Do and DoOrSkip
-// run. nil = ctx carries none.
+// Asked returns Lock.Asked of the innermost lock that ctx carries. It is for work that Do and
+// DoOrSkip run. It returns nil if ctx carries no lock.
 func Asked(ctx context.Context) <-chan struct{} {
 	if l, ok := ctx.Value(lockContextKey{}).(*Lock); ok {
 		return l.Asked()
@@ -27,9 +27,9 @@ func Asked(ctx context.Context) <-chan struct{} {
 }
 
 // Asked returns a channel that is closed when somebody requests the release of the lock, for
-// example an operator who needs the key. Config.Answer must allow such requests. The lock stays
-// held: work that can stop early checks the channel. The channel stays open once the lock is
-// released or lost.
+// example an operator who needs the key. Config.Answer must allow such requests. The request
+// does not end the lock: work that can stop early should check the channel. The channel is
+// not closed when the lock is released or lost.
 func (l *Lock) Asked() <-chan struct{} {
 	if l.core == nil {
 		return make(chan struct{})

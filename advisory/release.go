@@ -83,12 +83,12 @@ func (c *core) giveUp(l *Lock) {
 }
 
 // Release gives the lock back. If it returns nil, the lock was held when Release was called, up to
-// the bound that the package's documentation states. Another process can then take it. A lock that
-// was lost returns its *LostError, and a second Release returns ErrReleased. So a deferred Release
-// is always right.
+// the bound that the package's documentation states. Another process can then take it. If the lock
+// was lost, Release returns the *LostError. A second Release returns ErrReleased, so a deferred
+// Release does no harm.
 //
 // Release takes no context, because nothing may stop it. A dead network delays it by some seconds
-// (5 s for each statement that is left).
+// (5 s for each statement that it still has to send).
 func (l *Lock) Release() error {
 	if l.core == nil {
 		return ErrReleased

@@ -33,7 +33,7 @@ type call struct {
 	place    int            // among the young, or in the heap of deadlines, from 1; 0 = in neither; expired = its time is over
 	reason   error          // why it had no connection or answer when it was withdrawn; nil if it had
 	line     int            // its place in the queue, from 1, when it began to wait; the tracer must receive it; 0 = it need not
-	searches bool           // its caller must search for a circle through other Lockers
+	searches bool           // its caller must search for a cycle through other Lockers
 	id       uint64         // its number; 0 = not assigned yet
 	deadlock *deadlockError // the deadlock that this request gives up for
 

@@ -12,13 +12,14 @@ import (
 const maxSlots = 1000
 
 // AcquireSlot takes one of n slots of the counting semaphore on key, 1 ≤ n ≤ 1000. At most n
-// callers hold a slot at a time, in all processes. If processes disagree on n, the largest n
-// counts. The semaphore and the mutex on one key are independent. key must belong to a namespace.
+// callers hold a slot at a time, across all processes. If processes pass different n, the largest
+// n counts. The semaphore and the mutex on one key are independent. key must belong to a
+// namespace.
 //
 // With one lock per connection (Config.LocksPerConn), each waiting call also uses a connection. If
-// the context already has a slot of the semaphore, the request is re-entrant. Options.Shared has no
-// meaning here and is an error. A *TimeoutError names the holders. Other errors are those of
-// Acquire.
+// the context already carries a slot of the semaphore, the error is ErrReentrant. Options.Shared
+// has no meaning here, and setting it is an error. A *TimeoutError names the holders. Other errors
+// are those of Acquire.
 func (l *Locker) AcquireSlot(ctx context.Context, key namespace.Key, n int) (*Lock, error) {
 	if n < 1 || n > maxSlots {
 		return nil, &ConfigError{"n", n, "use 1 to 1000 slots"}

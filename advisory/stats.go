@@ -46,7 +46,8 @@ type counters struct {
 	held, waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, unreported, waitSteps, batches, operations atomic.Int64
 }
 
-// Stats returns the current counters. They are read one by one, not at one instant.
+// Stats returns the current counters. They are read one after the other, so they need not fit
+// together exactly.
 func (l *Locker) Stats() Stats {
 	c := l.core
 	if c == nil {
@@ -100,16 +101,18 @@ type HeldLock struct {
 	Since   time.Time
 	PID     uint32 // of the server session
 	Waiters int    // requests of this process for its keys
-	// Doubtful: the server has not answered in time. Unless it answers, the lock is lost soon.
+	// Doubtful: the server has not answered in time. If it does not answer soon, the lock will be
+	// lost.
 	Doubtful bool
 }
 
 // heldPage is how many locks Held describes at a time under the mutex.
 const heldPage = 256
 
-// Held yields the locks that this process holds through the Locker, in no order. It yields each
-// lock that is held from the call to the end once, and none that was released before the call. A
-// description is as of the moment in which it is yielded, or shortly before.
+// Held yields the locks that this process holds through the Locker, in no particular order. A
+// lock that stays held from the call to the end of the iteration is yielded once. A lock that
+// was released before the call is not yielded. Each description shows the lock when it is
+// yielded, or shortly before.
 func (l *Locker) Held() iter.Seq[HeldLock] {
 	c := l.core
 	return func(yield func(HeldLock) bool) {

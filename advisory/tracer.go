@@ -10,43 +10,46 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Tracer receives what happens to locks. nil functions are not called. A function that panics is
-// logged, and changes nothing. If a function ends its goroutine, as FailNow of a test does, the call
-// that it reports on does not return. An acquisition then leaves no lock.
+// A Tracer has functions that are called when something happens to a lock. nil functions are not
+// called. If a function panics, the panic is logged and has no other effect. If a function ends its
+// goroutine, as FailNow of a test does, the call that it reports on does not return. If that call is
+// an acquisition, it leaves no lock.
 //
 // The functions run on the goroutine where the event happens, without a mutex held. They must be
-// quick and safe for concurrent use. Reports of losses run on a goroutine of their own, after all
-// holders of the lost connection have been notified. A slow report delays other reports, but no
-// lock. If 65,536 reports wait, further ones are dropped and counted in Stats.Unreported, and the
-// Logger receives their number. A report can call every method of the Locker. Close waits for all
-// reports, unless one of them calls it.
+// quick and safe for concurrent use. Loss, and Release after it, run on a goroutine of their own,
+// after all holders of the lost connection have been notified. A slow function delays other such
+// reports, but no lock. If 65,536 reports are waiting, further ones are dropped and counted in
+// Stats.Unreported, and the Logger receives their number. A function can call every method of the
+// Locker. Close waits for all reports, unless one of them calls Close.
 type Tracer struct {
 	// Open receives the Locker that the Tracer belongs to. From then on the Tracer may call its
 	// Stats and Held. If Open returns a function, it is called when the Locker is closed.
 	Open func(l *Locker) (closed func())
-	// Wait is called once for each request that has to wait; for AcquireAll once for each key.
+	// Wait is called once for each request that has to wait, or for AcquireAll, once for each key
+	// that it has to wait for.
 	Wait func(ctx context.Context, data WaitData)
 	// Acquire is called when a request ends, with the lock or with an error.
 	Acquire func(ctx context.Context, data AcquireData)
-	// Release is called when a lock was given back, after Loss if it was lost before. If the lock
-	// is handed off inside the process, Release may come after the Acquire of the next holder.
+	// Release is called after a lock was released. If the lock was lost before, Release is called
+	// after Loss. If the lock is handed off inside the process, Release may come after the
+	// Acquire of the next holder.
 	Release func(ctx context.Context, data ReleaseData)
-	// Loss is called when a lock was lost.
+	// Loss is called after a lock was lost.
 	Loss func(ctx context.Context, data LossData)
 }
 
-// WaitData says which request waits.
+// WaitData describes a request that waits.
 type WaitData struct {
 	Key   namespace.Key // the semaphore's, for AcquireSlot
 	Label string
 	// Request identifies a request and the lock that it got. It has the same value in all calls about
-	// them, and another value for each request. Compare it, or use it as a map key.
+	// one request, and different values for different requests. Compare it, or use it as a map key.
 	Request any
 	Shared  bool
 	Ahead   int // requests of this process that are served first
 }
 
-// AcquireData says how a request ended.
+// AcquireData describes how a request ended.
 type AcquireData struct {
 	Key      namespace.Key // the lock's; the semaphore's if AcquireSlot got no lock
 	Label    string
@@ -59,7 +62,7 @@ type AcquireData struct {
 	Err      error         // nil = the lock was granted
 }
 
-// ReleaseData says which lock was given back.
+// ReleaseData describes a lock that was released.
 type ReleaseData struct {
 	Key     namespace.Key
 	Label   string
@@ -68,7 +71,7 @@ type ReleaseData struct {
 	Err     error         // a *LostError if the lock was lost before, else nil
 }
 
-// LossData says which lock was lost, and why.
+// LossData describes a lock that was lost, and why.
 type LossData struct {
 	Key     namespace.Key
 	Label   string
@@ -80,9 +83,9 @@ type LossData struct {
 	//   - "idle_timeout": the server received nothing for SessionTTL
 	//   - "crash": the server crashed
 	//   - "silent": the server did not answer before the deadline
-	//   - "not_held": the session lived without the lock, as behind a pooler
+	//   - "not_held": the session was alive but did not have the lock, as behind a pooler
 	//   - "closed": Locker.Close
-	//   - "connection": the connection ended for another reason, or without one
+	//   - "connection": the connection ended for another reason, or for no known reason
 	Reason string
 	Err    *LostError // never nil
 }

@@ -2,7 +2,7 @@ package advisory
 
 import "context"
 
-// MultiTracer returns a Tracer that calls all of them in order. If one panics, those behind it are
+// MultiTracer returns a Tracer that calls all of them in order. If one panics, those after it are
 // not called.
 func MultiTracer(all ...Tracer) Tracer {
 	return Tracer{

@@ -25,8 +25,8 @@ type PgxTx interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// A SQLTx has the methods that LockSQLTx needs of a transaction. *sql.Tx has them, and so have the
-// transactions of libraries on top of it: sqlx, bun, sqlc, GORM (its tx.Statement.ConnPool), ent
+// A SQLTx has the methods that LockSQLTx needs of a transaction. *sql.Tx has them, and so do the
+// transactions of libraries built on it: sqlx, bun, sqlc, GORM (its tx.Statement.ConnPool), ent
 // (with its feature sql/execquery). Pools and connections have them too, and are rejected with
 // ErrNoTransaction.
 type SQLTx interface {
@@ -34,32 +34,33 @@ type SQLTx interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// LockTx takes the locks on keys in a transaction of the caller, until that ends. PostgreSQL
-// releases them with the commit or rollback, in the same instant in which the changes become
-// visible. They exclude, and are excluded by, every other lock on the keys in the same database.
-// LockTx needs no Locker, and there is no handle to release. It works through poolers in session
-// and transaction mode. A rollback to a savepoint that is older than a lock releases the lock.
+// LockTx takes the locks on keys in a transaction of the caller. PostgreSQL releases them with
+// the commit or rollback, in the same instant in which the changes become visible. They
+// conflict with every other lock on the keys in the same database, unless both locks are
+// shared. LockTx needs no Locker, and there is no handle to release. It works through poolers
+// in session and transaction mode. A rollback to a savepoint that is older than a lock releases
+// the lock.
 //
 // LockTx asks the server whether there is a transaction. The type of tx does not matter: a
-// connection on which BEGIN was sent is a transaction, and a transaction in which COMMIT was sent
-// is none. Outside of a transaction nothing stays locked, and the error matches ErrNoTransaction.
-// On a standby nothing is locked either, and the error matches ErrStandby.
+// connection on which BEGIN was sent counts as a transaction, and a transaction in which COMMIT
+// was sent does not. Outside a transaction nothing stays locked, and the error matches
+// ErrNoTransaction. On a standby nothing is locked either, and the error matches ErrStandby.
 //
-// Keys that are free cost two round trips together, three in shared mode. Each key that is waited
-// for costs three more, and two for the keys after it.
+// Free keys cost two round trips in all, three in shared mode. Each key that LockTx has to wait
+// for costs three more, and another two for the keys after it.
 //
 // LockTx takes the keys in a fixed order, whatever the order of the arguments, so two calls never
-// deadlock. Equal keys count once. It waits for TxOptions.Wait at most, for all of them together.
-// If ctx has a deadline, the wait ends 100 ms before it, so that the error can name the holder. If
-// less than 400 ms are left, the wait takes three quarters of them. If the session or the
-// transaction has set a shorter lock_timeout, that ends the wait for a key. A default of the role
-// or database does not.
+// deadlock. Equal keys count once. It waits for at most TxOptions.Wait, for all keys together. If
+// ctx has a deadline, the wait ends 100 ms before it, so that the error can name the holder. If
+// less than 400 ms is left, the wait takes at most three quarters of it. If the session or the
+// transaction has set a shorter lock_timeout, that timeout ends the wait for a key. A
+// lock_timeout that is only a default of the role or database does not.
 //
-// LockTx queues behind the Lockers and transactions that wait already, and no reader passes a
-// writer that waits. A wait is one statement of a minute at most, as pg_advisory_xact_lock is.
-// statement_timeout does not end it. Until the wait ends, the transaction has a snapshot that
-// VACUUM sees, and log_lock_waits logs it. CREATE INDEX CONCURRENTLY waits for the end of the whole
-// transaction.
+// LockTx queues behind the Lockers and transactions that are already waiting, and no reader
+// overtakes a waiting writer. Like pg_advisory_xact_lock, a wait is one statement, here of a minute
+// at most. statement_timeout does not end it. Until the wait ends, the transaction has a snapshot
+// that VACUUM sees, and log_lock_waits logs it. CREATE INDEX CONCURRENTLY waits for the end of the
+// whole transaction.
 //
 // After these errors the transaction goes on, and settings such as lock_timeout are as before:
 //
@@ -69,28 +70,30 @@ type SQLTx interface {
 //     that it got before.
 //   - ErrDeadlock: transactions wait for each other, and PostgreSQL found it after
 //     deadlock_timeout, 1 s by default. The transaction is not aborted and keeps the locks that it
-//     got before: roll it back, so that the others go on. If the circle goes through another
-//     statement, such as an UPDATE that waits for a row, PostgreSQL may end that one in place of
-//     this, with 40P01. A circle through a Locker is not detected, and ends with a *TimeoutError.
-//   - ErrReentrant: ctx carries a lock of a Locker that is in the way. Nothing was locked. No ctx
-//     carries the locks of LockTx. A call that waits for its own transaction times out, and the
-//     *TimeoutError says that a transaction of this process holds the key.
-//   - namespace.ErrInvalidKey: no key, or an invalid one. Nothing was locked.
+//     got before: roll it back, so that the others can continue. If the cycle goes through another
+//     statement, such as an UPDATE that waits for a row, PostgreSQL may end that statement
+//     instead, with 40P01. A cycle that includes a Locker's lock is not detected, and ends with a
+//     *TimeoutError.
+//   - ErrReentrant: ctx carries a lock of a Locker, and that lock conflicts with a key. Nothing
+//     was locked. No ctx carries the locks that LockTx took. So a call that waits for its own
+//     transaction times out, and the *TimeoutError says that a transaction of this process holds
+//     the key.
+//   - namespace.ErrInvalidKey: there is no key, or an invalid one. Nothing was locked.
 //
-// If the server only pretends to have advisory locks, the error matches errors.ErrUnsupported.
-// Other errors are those of the driver, or ErrLockTableFull, after which PostgreSQL has aborted the
-// transaction.
+// If the server accepts calls of the advisory lock functions but locks nothing, the error matches
+// errors.ErrUnsupported. Any other error comes from the driver, or is ErrLockTableFull. After
+// ErrLockTableFull, PostgreSQL has aborted the transaction.
 //
-// If ctx is canceled during the wait, the driver ends the transaction: pgx closes its connection.
-// ctx's deadline does that only if this process has not read the server's answer 2 s after it. So a
-// process that is stopped until then, for example by SIGSTOP, also loses its transaction.
-// database/sql ends a transaction with the context of its BeginTx. In isolation levels above read committed, the
-// transaction's snapshot can be older than the lock: take the lock first.
+// If ctx is canceled during the wait, the driver ends the transaction: pgx closes its connection. If ctx reaches
+// its deadline, the driver does so only if this process has not read the server's answer 2 s later. So a process
+// that is stopped for that long, for example by SIGSTOP, also loses its transaction. database/sql ends a
+// transaction with the context of its BeginTx. In isolation levels above read committed, the transaction's
+// snapshot can be older than the lock, so take the lock first.
 func LockTx(ctx context.Context, tx PgxTx, options TxOptions, keys ...namespace.Key) error {
 	return options.lock(ctx, fromPgx(tx), keys)
 }
 
-// LockSQLTx is LockTx for database/sql and the libraries on top of it.
+// LockSQLTx is LockTx for database/sql and the libraries built on it.
 func LockSQLTx(ctx context.Context, tx SQLTx, options TxOptions, keys ...namespace.Key) error {
 	return options.lock(ctx, fromSQL(tx), keys)
 }

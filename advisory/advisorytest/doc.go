@@ -8,10 +8,10 @@
 //
 // Only the server is a stand-in. The Lockers are those of package advisory, so
 // queues, hand-over, re-entrance, deadlocks, timeouts, statistics and traces
-// are the real ones. The server keeps PostgreSQL's rules for advisory locks:
+// are the real ones. The server follows PostgreSQL's rules for advisory locks:
 //
 //   - Locks belong to sessions and end with them.
-//   - There are two modes.
+//   - A lock is exclusive or shared.
 //   - Each key has one queue, in order of arrival.
 //   - A try does not overtake a waiter.
 //
@@ -25,6 +25,6 @@
 //   - A holder learns of the end of its session at once. No session is ever in
 //     doubt, and Stats counts no pings, watches and pid checks.
 //   - LockTx and LockSQLTx lock in a transaction of the caller, and so need a
-//     PostgreSQL.
+//     real PostgreSQL server.
 //   - The lock table is never full. Only Config.MaxLocks limits the locks.
 package advisorytest

@@ -29,17 +29,18 @@ func (s *Server) Open(config advisory.Config) (*advisory.Locker, error) {
 // holders.
 func (s *Server) Kill(pid uint32) bool { return s.memory.Kill(pid) }
 
-// KillSessions ends all sessions, like a restart of the server. Those that hold nothing
-// end too.
+// KillSessions ends all sessions, like a restart of the server. Sessions that hold
+// nothing end too.
 func (s *Server) KillSessions() { s.memory.KillSessions() }
 
 // SetUnavailable makes every request that needs a session fail with
-// advisory.ErrUnavailable and this cause. SetUnavailable(nil) ends that. Sessions that
-// hold or wait for a lock go on; KillSessions ends them.
+// advisory.ErrUnavailable and this cause. SetUnavailable(nil) makes the server
+// available again. Sessions that hold or wait for a lock live on; KillSessions ends
+// them.
 func (s *Server) SetUnavailable(cause error) { s.memory.SetUnavailable(cause) }
 
 // Holders returns the sessions that hold the key, in the order of their grants. Their
-// Local and Since are zero, because a server does not know them.
+// fields Local and Since are zero, because a server does not know them.
 func (s *Server) Holders(key namespace.Key) (holders []advisory.Holder) {
 	for _, h := range s.memory.Holders(key) {
 		holders = append(holders, advisory.Holder{
