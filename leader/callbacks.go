@@ -17,13 +17,13 @@ const slowCallback = time.Second
 
 // Callbacks receive the same events as readers of Events. They are called one after the other, and the next
 // transition waits for them. They should be quick and must not wait for a transition themselves. A nil field
-// is skipped. Then joins several callbacks for one event. To receive events only for a time, or from a later
-// point on, read Events.
+// is skipped. The method Then combines several callbacks for one event. To receive events only for some
+// time, or from a later point on, read Events.
 type Callbacks struct {
 	// OnAcquired is called when leadership begins. IsLeader is already true, and work has begun.
 	OnAcquired func(Term)
 
-	// OnRecovered is called when the node regains leadership within ReconnectGrace, in a new term, and nobody
+	// OnRecovered is called when the node regains leadership within ReconnectGrace, in a new term, if nobody
 	// else led in between.
 	OnRecovered func(Term)
 
@@ -43,8 +43,8 @@ type Callbacks struct {
 	// OnError is called for every error.
 	OnError func(error)
 
-	// OnNewLeader is called when LeaderSeen finds another identity than the last one; this node's own
-	// identity counts too. It is not called for a new term of the same identity, nor when nobody leads.
+	// OnNewLeader is called when LeaderSeen finds a different identity than before; this node's own
+	// identity counts too. It is not called for a new term of the same identity, or when nobody leads.
 	OnNewLeader func(Holder)
 
 	// OnStopped is called when the Elector has stopped. The error is nil if a stop was requested. Otherwise

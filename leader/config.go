@@ -17,8 +17,8 @@ import (
 // minStandAside is the minimum time for which a node that stepped down lets others try.
 const minStandAside = 2 * time.Second
 
-// A Config configures an Elector's part in its election. The zero value of every field but Name and
-// Backend is a good default.
+// A Config configures an Elector. Name and Backend are required. The zero value of every other
+// field is a good default.
 type Config struct {
 	// Name identifies the election in logs and errors. Required.
 	Name string
@@ -32,7 +32,7 @@ type Config struct {
 	Identity string
 
 	// LeaseDuration is how long leadership lasts without a renewal. If a leader is stopped or cut
-	// off, others can lead after this time at most. 0 = 15 s; 500 ms to 24 h.
+	// off, another node can lead after at most this time. 0 = 15 s; 500 ms to 24 h.
 	LeaseDuration time.Duration
 
 	// RenewInterval is the time between renewals. 0 = LeaseDuration/3.
@@ -42,36 +42,36 @@ type Config struct {
 	RenewTimeout time.Duration
 
 	// MaxRenewFailures is the number of consecutive failed renewals that end leadership. 0 = as
-	// many as the lease has time for. Whatever its value, leadership ends before the lease can. If
-	// the backend detects a loss at once, leadership ends at once.
+	// many as the lease has time for. With any value, leadership ends before the lease can. If the
+	// backend detects a loss at once, leadership ends at once.
 	MaxRenewFailures int
 
-	// LossDrain is the time that work has to stop if renewals fail: the leader's context ends this
-	// long before the lease can. 0 = LeaseDuration/10; negative = none.
+	// LossDrain is how much time work is given to stop if renewals fail: the leader's context ends
+	// this long before the lease can. 0 = LeaseDuration/10; negative = none.
 	LossDrain time.Duration
 
 	// Retry sets the delay before the next attempt, to acquire and to reconnect. If it allows no
 	// further attempt, the Elector stops with ErrGaveUp. nil = backoff.Fixed{}: 2 s, varied by a
-	// fifth. A follower with growing delays fails over later and later.
+	// fifth. If the delays grow, a follower takes over later and later.
 	Retry backoff.Strategy
 
 	// ReconnectGrace is how long a node that lost leadership tries to recover it before it reports
-	// the loss. The node does not lead meanwhile: its context has ended. If others wait for
-	// leadership in the backend, one of them usually gets it first. 0 = it reports the loss at
-	// once.
+	// the loss. Meanwhile the node does not lead: its context has ended. If other nodes wait for
+	// leadership in the backend, one of them usually gets it first. 0 = the node reports the loss
+	// at once.
 	ReconnectGrace time.Duration
 
 	// LeadOnce ends the Elector after it has led, or after an attempt has failed with an error.
 	// false = the node stands for election again.
 	LeadOnce bool
 
-	// KeepTrying sets the reaction to a permanent error of an attempt, such as a wrong password, a
-	// missing database or table, or missing rights; see ErrPermanent.
+	// KeepTrying sets what happens if an attempt fails with a permanent error, such as a wrong
+	// password, a missing database or table, or missing rights; see ErrPermanent.
 	//
-	// false = Start and Run return the error of the first attempt that fails so. Once the node has
-	// led, or has followed for LeaseDuration, the cause is probably a change that somebody is
-	// making right now. Then, and always with true, the error is logged and reported to OnError,
-	// and Retry sets the delay before the next attempt.
+	// false = Start and Run return the error of the first attempt that fails in this way. But if
+	// the node has already led, or has followed for LeaseDuration, the cause is probably a change
+	// that somebody is making right now. Then the node retries, as it always does with true: the
+	// error is logged and reported to OnError, and Retry sets the delay before the next attempt.
 	KeepTrying bool
 
 	// DrainTimeout bounds the wait for work to end when leadership is given up. The node keeps
@@ -80,22 +80,23 @@ type Config struct {
 
 	// KeepUntilDrained decides between release and keeping when DrainTimeout has passed.
 	//
-	// false = leadership is released. A successor may overlap with the work. If the backend has
-	// terms, the successor learns that this end was not orderly and waits its SettleDelay.
+	// false = leadership is released. The successor may then overlap with the work. If the
+	// backend has terms, the successor learns that this end was not orderly and waits its
+	// SettleDelay.
 	//
 	// true = leadership is kept and renewed until the work has ended. StepDown's ctx still bounds
 	// it.
 	//
-	// In both cases the timeout is logged, and OnError gets an error that matches ErrDrainExceeded.
-	// With true it arrives while this node still leads. A program whose work hangs can call os.Exit
-	// there, so that no successor overlaps with it.
+	// In both cases the timeout is logged, and OnError receives an error that matches
+	// ErrDrainExceeded. With true, OnError is called while this node still leads. A program whose
+	// work hangs can call os.Exit there, so that no successor overlaps with it.
 	KeepUntilDrained bool
 
 	// SettleDelay is how long a new leader waits before it leads, unless it knows that its
-	// predecessor ended in order. It does not know that after a fail-over or a restart of the
-	// server, nor in the first term of all. A server that ends a leader's session notifies the
-	// leader a moment after the successor. A delay longer than that moment (ten milliseconds on a
-	// good network) covers it. 0 = none.
+	// predecessor ended in good order. It does not know that after a fail-over or a restart of
+	// the server, or in the very first term. If the server ends a leader's session, the leader
+	// learns of it a moment later than the successor. A delay longer than that moment (ten
+	// milliseconds on a good network) prevents an overlap. 0 = none.
 	SettleDelay time.Duration
 
 	// Callbacks receive the election's events.
@@ -104,12 +105,13 @@ type Config struct {
 	// Logger receives:
 	//
 	//   - Error: panics
-	//   - Warn: lost leaderships, slow callbacks, and why attempts fail, each reason once and then
-	//     each minute
+	//   - Warn: lost leaderships, slow callbacks, and why attempts fail, each reason at once and
+	//     then every minute
 	//   - Info: transitions, and that attempts succeed again
 	//   - Debug: the attempts of a follower
 	//
-	// Each line has the election's name, and its key if the backend has one. nil = discard.
+	// Each line has the election's name, and the election's key if the backend has one. nil =
+	// discard.
 	Logger *slog.Logger
 }
 

@@ -1,5 +1,5 @@
-// Package leader elects one leader among the processes that take part in an election. It reports the
-// election's state to each of them and runs work on the leader.
+// Package leader elects one leader among the processes of an election. It reports the election's
+// state to each of them, and runs work in the leader.
 //
 //	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: backend})
 //	if err != nil {
@@ -20,50 +20,52 @@
 // # What it does not guarantee
 //
 // A node's view of its own leadership is as old as the last answer from the backend. Work that does not check
-// its context can therefore continue after a successor has begun. Work that does check it stops in time in
-// two cases:
+// its context can therefore continue after a successor has begun. Work that does check its context stops in
+// time in two cases:
 //
 //   - Leadership is given up: work returns first, then the lock is released.
 //   - The backend stops answering: the context ends before the lease can.
 //
-// If the server itself ends a leader's session, the successor may learn of it first. The two then overlap
-// while the notice is under way, about a millisecond, unless Config.SettleDelay makes the successor wait.
+// If the server itself ends a leader's session, the successor may learn of it before the leader does. The
+// two then overlap until the notice reaches the leader, which takes about a millisecond, unless
+// Config.SettleDelay makes the successor wait.
 //
-// A process that is stopped past its deadline and resumes finds its context ended at the first check.
-// Whatever it does before that check still happens. IsLeader, and Err and Done of work's context, check the
-// clock. Contexts that WithCancel or WithTimeout derived from work's context do not: a timer ends them. After
-// a suspend of the machine, that takes up to RenewInterval or RenewTimeout. A Done channel from before the
-// suspend closes then, too.
+// If a process is stopped and resumes after its deadline, its first check finds the context ended. Whatever
+// it does before that check still happens. IsLeader, and Err and Done of work's context, check the clock.
+// Contexts made from it by WithCancel or WithTimeout do not: a timer ends them. After the machine was
+// suspended, that takes up to RenewInterval or RenewTimeout. A Done channel that was obtained before the
+// suspension closes at that time, too.
 //
-// Where no late write may win, guard the write: leader/postgres has Guard and InTx for transactions, and a
-// Term is a fencing token for everything else.
+// If a late write must never win, guard the write. For transactions, leader/postgres has Guard and InTx.
+// For everything else, a Term is a fencing token.
 //
 // # Start, Run, and who ends it
 //
-// Run(ctx, work) takes part until ctx ends, or until work returns of itself. If work returns because
-// leadership was lost, Run goes on and calls it again in the node's next term.
+// Run(ctx, work) takes part in the election until ctx ends, or until work returns on its own. If
+// work returns because leadership was lost, Run continues, and calls work again in the node's next
+// term.
 //
 // Start(ctx) is for programs whose framework starts and stops components (fx, run groups, a main with hooks).
-// Its ctx bounds the start only, as in those frameworks. Shutdown ends the Elector. The end of ctx after
-// Start has returned has no effect: fx, for example, cancels its start context then. See the example of
-// Start. Package services starts and stops services that run only on the leader.
+// Its ctx bounds only the start, as in those frameworks. Shutdown ends the Elector. After Start has returned,
+// the end of ctx has no effect, because fx, for example, cancels its start context at that time. See the
+// example of Start. Package services starts and stops services that run only on the leader.
 //
-// Start waits for the first attempt. An error is permanent if no attempt can succeed until somebody fixes the
-// cause: a wrong password, a missing database or table, missing rights. After a permanent error the Elector
-// stops, and Start or Run returns an error that matches ErrPermanent and names the election and the cause.
-// Two kinds of nodes retry instead: those with Config.KeepTrying, and those that have led, or followed for a
-// lease. The reason for failed attempts is logged as a warning, at once for each new reason and then each
-// minute. The first success after failures is logged too.
+// Start waits for the first attempt. An error is permanent if no attempt can succeed until the cause is
+// fixed, such as a wrong password, a missing database or table, or missing rights. After a permanent error
+// the Elector stops, and Start or Run returns an error that matches ErrPermanent and names the election and
+// the cause. Two kinds of nodes retry instead: nodes with Config.KeepTrying, and nodes that have led, or
+// have followed for LeaseDuration. The reason for failed attempts is logged as a warning, at once for each
+// new reason and then once a minute. The first success after failures is logged too.
 //
 // # What it guarantees
 //
-//   - There is one leader at a time, with the exceptions above.
-//   - IsLeader, Context and Term use the time of the last good renewal and a clock that keeps running during
-//     a suspend. They never rely on a flag alone.
-//   - In an orderly end, the context ends first. Then Run waits for its work, still renewing. Then leadership
-//     is released. The order never changes.
+//   - There is at most one leader at a time, with the exceptions above.
+//   - IsLeader, Context and Term use the time of the last successful renewal, and a clock that keeps running while
+//     the machine is suspended. They never rely only on a flag.
+//   - In an orderly end, the context ends first. Then Run waits for its work, while the node keeps renewing.
+//     Then leadership is released. The order never changes.
 //   - Every Acquired is followed by exactly one Released or Lost before the next Acquired or Stopped. Lost
-//     never comes without an Acquired before it. A test explores every reachable state to prove it.
+//     never comes without an Acquired before it. A test explores every reachable state to check this.
 //   - Terms rise across all processes, if the backend counts them.
 //   - After Shutdown nothing is held and no goroutine is left.
 //
@@ -83,20 +85,22 @@
 //	                                └────────────────────────────────┘
 //	                                  led by another, grace over
 //
-// The table in machine.go makes every decision. With LeadOnce, transitions to Follower after a leadership or
-// an error lead to Stopped instead. So does a permanent error, unless the node retries (see above).
+// The table in machine.go makes every decision. With LeadOnce, a node goes to Stopped instead of Follower
+// after it has led, or after an error. After a permanent error it goes to Stopped too, unless it retries
+// (see above).
 //
 // In Reconnecting the node does not lead: its context has ended, because it does not hold the lock. If it
-// leads again within ReconnectGrace and no other term came between, it reports Recovered instead of Lost and
-// Acquired, and Run calls work again. Without terms a node cannot know whether another term came between, so
-// it always reports Lost, then Acquired.
+// leads again within ReconnectGrace, and no other term began in between, it reports Recovered instead of
+// Lost and Acquired, and Run calls work again. Without terms a node cannot know whether another term began
+// in between, so it always reports Lost, then Acquired.
 //
 // # Callbacks
 //
 // Config.Callbacks are called one after the other, in the order of the events. The next transition waits for
 // them, so they should be quick and must not wait for a transition. Shutdown, StepDown, Run and Start wait
-// for transitions: in a callback they block until their ctx ends. Use Resign, or a goroutine. Events delivers
-// the same events to readers that start later or read only for a time, and never waits for its readers.
+// for transitions: in a callback they would block until their ctx ends. Call Resign there, or start a
+// goroutine. Events delivers the same events to readers that start later or read only for some time, and
+// never waits for its readers.
 //
 // Work must not call Shutdown or StepDown, because they wait for work to return. If Run started the Elector,
 // work gives up leadership by returning. If Start did, work calls Resign.
@@ -104,22 +108,23 @@
 // # Who leads
 //
 // Leader asks the backend; on PostgreSQL the backend opens a connection for the query. LeaderSeen returns the
-// leader that this node saw last, and when, without I/O. OnNewLeader is called when another identity leads.
-// LeaderSeen and OnNewLeader can be late by Retry's delay (2 s by default) plus a RenewTimeout, because a
-// follower looks for the leader only when its attempt is refused. That suits logs, dashboards and redirecting
-// requests. Do not use it to decide whether a node may write.
+// leader that this node last saw, and the time at which it saw it, without I/O. OnNewLeader is called when
+// another identity leads. LeaderSeen and OnNewLeader can be late by Retry's delay (2 s by default) plus a
+// RenewTimeout, because a follower asks for the leader only when its attempt is refused. That is enough for
+// logs, dashboards and redirects. Do not use it to decide whether a node may write.
 //
 // # The times
 //
 //	        renewals, every RenewInterval           LossDrain  margin
 //	├───────────┬───────────┬───────────┬─ ─ ─ ─ ─┬──────────┬──────┤
 //	0                                       trust │          │      LeaseDuration
-//	start of the last good renewal                context ends      others can lead
+//	start of the last successful renewal          context ends      others can lead
 //
-// margin is a tenth of LeaseDuration, for clocks of different rates. New rejects times with which one slow
-// renewal would end leadership: LossDrain + RenewInterval + RenewTimeout must be less than LeaseDuration -
-// margin. With the defaults (15 s, 5 s, 5 s, 1.5 s) a leader that is cut off stops 12 s after its last good
-// renewal at the latest. Another node leads at most 15 s after it, plus the time that its backend needs.
+// margin is a tenth of LeaseDuration, and allows for clocks that run at different rates. New rejects
+// settings with which a single slow renewal would end leadership: LossDrain + RenewInterval + RenewTimeout
+// must be less than LeaseDuration - margin. With the defaults (15 s, 5 s, 5 s, 1.5 s) a leader that is cut
+// off stops at most 12 s after its last successful renewal. Another node leads at most 15 s after that
+// renewal, plus the time that the backend needs.
 //
 // MaxRenewFailures can end leadership before the deadline, but never extends leadership past it
 // (docs/adr/0013-the-local-deadline-comes-first.md).
@@ -148,15 +153,15 @@
 //
 //	the backend reports that leadership is gone  context ends at once; Lost, or Reconnecting
 //	renewals fail                                context ends LossDrain before the lease can
-//	the process is stopped, then resumes         context found ended at the first check; Lost
+//	the process is stopped, then resumes         the first check finds the context ended; Lost
 //	work ignores its context, on a stop          released after DrainTimeout, or as KeepUntilDrained says
-//	work ignores its context, after a loss       the node stands for election again only when work has returned
-//	a release fails                              Released and Error; the node goes on as a follower
+//	work ignores its context, after a loss       the node tries to lead again only when work has returned
+//	a release fails                              Released and Error; the node continues as a follower
 //	an attempt fails                             AcquireFailed and Error; each new reason logged, and repeated each minute; retried after Retry's delay
 //	... with a permanent error                   Stopped, unless the node retries (see Start); Start, Run and WaitForLeadership return an error that matches ErrPermanent
 //	Retry allows no further attempt              Stopped; Run and WaitForLeadership return ErrGaveUp
 //	a callback panics                            logged and reported to OnError
-//	a callback takes more than a second          logged with its name; renewal goes on, transitions wait
-//	work panics                                  the panic goes on to Run's caller; Run first shuts down an Elector that it started
+//	a callback takes more than a second          logged with its name; renewals continue, transitions wait
+//	work panics                                  the panic reaches Run's caller; Run first shuts down an Elector that it started
 //	attempts come without a pause                after a few they are 50 ms apart, whatever Retry or the backend says
 package leader

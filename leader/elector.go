@@ -17,11 +17,11 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// An Elector takes part in one election for its process. Its methods are safe for concurrent use.
+// An Elector is one node of one election. Its methods are safe for concurrent use.
 //
 // The Elector's own goroutine drives it from Start until it is stopped. Only that goroutine changes the state
 // and calls the callbacks, in the order of the events. A second goroutine renews leadership while it lasts,
-// so a slow callback only delays.
+// so a slow callback delays transitions but does not end leadership.
 type Elector struct {
 	config    Config
 	callbacks []Callbacks // from the config, in order
@@ -106,10 +106,10 @@ func labeled(log *slog.Logger, c Config) *slog.Logger {
 	return log.With(attrs...)
 }
 
-// Start begins to take part in the election and waits for the outcome of the first attempt, at most about
-// RenewTimeout. ctx bounds the start only. Once Start has returned nil, the end of ctx has no effect, and the
-// Elector runs until Shutdown. Every successful Start needs a Shutdown. Work gets ctx's values. To tie an
-// Elector to a context, call Run.
+// Start makes the node take part in the election, and waits for the outcome of the first attempt, for about
+// RenewTimeout at most. ctx bounds only the start. Once Start has returned nil, the end of ctx has no effect,
+// and the Elector runs until Shutdown. Every successful Start needs a Shutdown. Work gets ctx's values. To
+// tie an Elector to a context, call Run.
 //
 // nil means that the node takes part: it leads, another node leads, or the attempt failed for a transient
 // reason. An error means that it does not take part:
@@ -118,7 +118,7 @@ func labeled(log *slog.Logger, c Config) *slog.Logger {
 //     see Config.KeepTrying.
 //   - If LeadOnce is set and the attempt failed, the error matches ErrGaveUp.
 //   - If ctx ends first, the error is ctx's cause. The Elector stops, unless another call started it.
-//     Shutdown waits for that stop.
+//     Shutdown waits until it has stopped.
 //
 // A second Start is not an error and changes nothing, with one exception. If the Elector is stopping, Start
 // waits for the end and starts it again.
@@ -196,15 +196,15 @@ func (e *Elector) Shutdown(ctx context.Context) error {
 	return fmt.Errorf("leader: stopping %s, which goes on: %w", e.config.Name, context.Cause(ctx))
 }
 
-// StepDown gives up leadership in good order, as Shutdown does, and lets others lead. This node stands aside
-// for two seconds, or for its retry interval if that is longer. With a backend that is a Contest, it stands
-// aside for only 0.8 s if no other node waits to lead. Then it takes part again, unless LeadOnce is set.
+// StepDown gives up leadership in good order, as Shutdown does, and lets others lead. This node then makes
+// no attempt for two seconds, or for its retry interval if that is longer. With a backend that is a Contest,
+// it waits only 0.8 s if no other node waits to lead. Then it takes part again, unless LeadOnce is set.
 //
 // StepDown returns nil when leadership has been given up or lost, and when the node did not lead. If ctx ends
-// first, it stops waiting for work. It then closes the backend's connection, which frees the lock; a backend
-// that cannot be closed releases instead. The error matches ctx's cause, and comes RenewTimeout and a
-// second later at the latest. Do not pass the leader's context: it ends as soon as the
-// step-down begins.
+// first, it stops waiting for work. It then closes the backend's connection, which frees the lock. If the
+// backend cannot be closed, StepDown calls its Release instead. The error matches ctx's cause, and is
+// returned at most RenewTimeout and a second after ctx has ended. Do not pass the leader's context: it ends
+// as soon as the step-down begins.
 func (e *Elector) StepDown(ctx context.Context) error {
 	e.mu.Lock()
 	var r *leadership
@@ -239,8 +239,8 @@ func (e *Elector) StepDown(ctx context.Context) error {
 }
 
 // Resign requests a StepDown and does not wait for it, so work may call it. OnError receives the reason, such
-// as a service that cannot start. With LeadOnce, the reason is also why the Elector gave up. Resign does
-// nothing if the node does not lead.
+// as a service that cannot start. With LeadOnce, the Elector then stops, and its ErrGaveUp error includes the
+// reason. Resign does nothing if the node does not lead.
 func (e *Elector) Resign(reason error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -261,7 +261,7 @@ func (r *resignation) Error() string { return r.reason.Error() }
 // WaitForLeadership returns nil when the node leads. Before Start it waits. The error depends on the cause:
 //
 //   - ctx ends first: ctx's cause
-//   - the Elector stops of itself: an error that matches ErrGaveUp
+//   - the Elector stops on its own: an error that matches ErrGaveUp
 //   - the Elector is shut down: an error that matches ErrNotLeader
 func (e *Elector) WaitForLeadership(ctx context.Context) error {
 	_, err := e.awaitTerm(ctx, nil)
@@ -294,8 +294,8 @@ func (e *Elector) awaitTerm(ctx context.Context, l *lifecycle) (*activeTerm, err
 	}
 }
 
-// Logger returns log, or Config.Logger if log is nil, with the attributes of each line about this election:
-// its name, and its key if the backend has one.
+// Logger returns log (or Config.Logger if log is nil) with the attributes that each line about this
+// election has: its name, and its key if the backend has one.
 func (e *Elector) Logger(log *slog.Logger) *slog.Logger {
 	return labeled(background.Logger(cmp.Or(log, e.config.Logger)), e.config)
 }
@@ -307,16 +307,16 @@ func (e *Elector) Config() Config { return e.config }
 // the clock.
 func (e *Elector) State() State { return State(e.state.Load()) }
 
-// IsLeader reports whether the node leads now, without I/O. It is false from the moment at which the last
-// good renewal can no longer be trusted. That holds even if the process was stopped or the machine suspended
-// meanwhile.
+// IsLeader reports whether the node leads now, without I/O. It is false as soon as the last successful
+// renewal can no longer be trusted, even if the process was stopped or the machine suspended in the
+// meantime.
 func (e *Elector) IsLeader() bool {
 	t := e.current.Load()
 	return t != nil && t.ctx.Err() == nil
 }
 
 // Context returns the leader's context. It ends when leadership does, with a cause that matches ErrLost or
-// ErrReleased. Its Err and Done check the clock. Contexts that WithCancel or WithTimeout derived from it end a
+// ErrReleased. Its Err and Done check the clock. Contexts made from it by WithCancel or WithTimeout end a
 // moment later, when a timer has run. While the node does not lead, Context returns a context that has ended,
 // with cause ErrNotLeader.
 func (e *Elector) Context() context.Context {

@@ -20,7 +20,7 @@ var (
 	ErrPanic         = errors.New("panic in a callback")
 )
 
-// A LostError is the cause with which a leader's context ends when leadership is lost.
+// A LostError is the cause of a leader's context that ended because leadership was lost.
 type LostError struct {
 	Election string
 	Term     Term

@@ -49,7 +49,7 @@ func (e *Elector) health() (h health, leads bool) {
 	return h, true
 }
 
-// Handler serves GET and HEAD for load balancers and orchestrators:
+// Handler serves GET and HEAD requests of load balancers and orchestrators:
 //
 //	/leader  200 on the leader, 503 elsewhere: to route requests that only the leader serves
 //	/readyz  200, on followers too; 503 while the Elector is stopped

@@ -15,19 +15,19 @@ type sighting struct {
 	at     time.Time
 }
 
-// LeaderSeen returns the leader that this node saw at its last look, and the time of that look, without I/O.
-// ok is false if nobody led, and at is zero if the node has not looked yet.
+// LeaderSeen returns the leader that this node saw when it last checked, and the time of that check, without
+// I/O. ok is false if nobody led, and at is zero if the node has not checked yet.
 //
-// A follower looks each time its attempt is refused, over a connection that its backend has open anyway. So
-// its information is as old as the delay between two attempts (2 s by default, see Config.Retry) plus a
-// RenewTimeout. It is older if the backend cannot be reached. A leader reports itself as of its last good
-// renewal. After it has led, LeaderSeen reports no leader until an attempt is refused.
+// A follower checks who leads each time its attempt is refused, over a connection that its backend has open
+// anyway. So its information is as old as the delay between two attempts (2 s by default, see Config.Retry)
+// plus a RenewTimeout. It is older if the backend cannot be reached. A leader reports itself as of its last
+// good renewal. After it has led, LeaderSeen reports no leader until an attempt is refused.
 //
-// Looking begins with the first call of LeaderSeen, or with an OnNewLeader, so other programs do not pay for
-// it. With a backend that is not an Inspector, nodes see only themselves.
+// The node begins to check with the first call of LeaderSeen, or if OnNewLeader is set, so other programs do
+// not pay for it. With a backend that is not an Inspector, nodes see only themselves.
 //
-// The result may be out of date. For the present leader call Leader, and guard writes that must not come
-// late.
+// The result may be out of date. To find the present leader, call Leader. Guard writes that must not
+// come late.
 func (e *Elector) LeaderSeen() (holder Holder, ok bool, at time.Time) {
 	e.watches.Store(true)
 	if t := e.current.Load(); t != nil && t.ctx.Err() == nil {

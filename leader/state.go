@@ -3,7 +3,7 @@ package leader
 // A State is a node's state in its election.
 type State uint8
 
-// The states of an Elector. It leads only in Leader.
+// The states of an Elector. The node leads only in the state Leader.
 const (
 	Stopped      State = iota // not started, or ended: holds nothing, runs nothing
 	Follower                  // waits for its next attempt

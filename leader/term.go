@@ -7,7 +7,7 @@ import (
 )
 
 // A Term numbers a leadership and is a fencing token. driver.ParseTerm and driver.TermOf parse the results of
-// its String and Uint64. The zero Term is none.
+// its String and Uint64. The zero Term means that there is none.
 type Term = driver.Term
 
 type termKey struct{}

@@ -10,17 +10,18 @@ import (
 )
 
 // Run runs work while the node leads. On each new leadership it calls work with a context that ends when
-// leadership or ctx ends. That context has the values of Start's ctx and of this one. In an orderly end,
-// leadership is released only when work has returned or DrainTimeout is over. After a loss, this node's next
-// attempt waits until work has returned.
+// leadership or ctx ends. That context has the values of Start's ctx and of Run's ctx. In an orderly end,
+// leadership is released only when work has returned or DrainTimeout has passed. After a loss, this node's
+// next attempt waits until work has returned.
 //
 // Run returns in these cases:
 //
-//   - work returns of itself: with work's error. An Elector that Start started goes on to lead without work.
+//   - work returns on its own: with work's error. If Start started the Elector, the node continues
+//     to lead, without work.
 //   - ctx ends: with nil, or with work's error if that is not its context's error.
-//   - the Elector stops: with nil after Shutdown. If it stopped of itself, the error matches ErrGaveUp. It
-//     stops of itself if an attempt fails with a permanent error, unless the node has led or followed for a lease,
-//     among other cases; see Config.KeepTrying.
+//   - the Elector stops: with nil after Shutdown. If it stopped on its own, the error matches ErrGaveUp. For
+//     example, it does so if an attempt fails with a permanent error, unless the node has led, or has followed for
+//     LeaseDuration; see Config.KeepTrying.
 //   - work is nil: with a *ConfigError. Nothing was started.
 //
 // If the Elector was not started, Run starts it, treats the end of ctx as a request to stop, and shuts it

@@ -13,11 +13,12 @@ import (
 )
 
 // SessionKey is the session lock by which the lock servers of a database elect the active one: the pair
-// (-32767, 1). No namespace has it, because their numbers are above 0. Use it for Config.Session.
+// (-32767, 1). It belongs to no namespace, because the numbers of namespaces are above 0. Use it for
+// Config.Session.
 var SessionKey = namespace.Pair(-namespace.MaxNumber, 1)
 
-// MaxURL is the maximum length of Config.URL in bytes. PostgreSQL keeps no more of a session's
-// application_name, beside the part that distinguishes two processes of one URL.
+// MaxURL is the maximum length of Config.URL in bytes. PostgreSQL does not keep more of a
+// session's application_name, and part of the name distinguishes two processes with one URL.
 const MaxURL = 58
 
 // A Config describes one server's part in the election. URL and Store are required.
@@ -29,9 +30,9 @@ type Config struct {
 	// Store is the store of the servers. A lease in it elects the active one.
 	Store leased.Store
 
-	// Session elects instead of the lease: a backend of leader/postgres with Key SessionKey and NoTerms. If
-	// its first attempt fails permanently, as behind a pooler in transaction mode, the lease elects. nil =
-	// the lease.
+	// Session is used for the election in place of the lease: a backend of leader/postgres with Key
+	// SessionKey and NoTerms. If its first attempt fails permanently, as behind a pooler in transaction
+	// mode, the lease is used. nil = the lease.
 	Session leader.Backend
 
 	// Logger receives the log of the election. nil = nothing is logged.

@@ -16,17 +16,17 @@
 //	defer election.Stop()
 //	return server.Serve(ctx, listener)
 //
-// pglatch serve locks does the same. On etcd its servers and such programs take part in one election. On
-// PostgreSQL they do if the programs set Config.Session, as below.
+// pglatch serve locks does the same. On etcd, its servers and such programs take part in one election.
+// On PostgreSQL they do so if the programs set Config.Session, as below.
 //
 // # Where the election is kept
 //
 // A lease in the servers' store elects the active server: on PostgreSQL, on etcd, or on a store of your own.
-// Its name is leaseserver.ElectionLock. No client can have that lock.
+// The lease's name is leaseserver.ElectionLock. Clients cannot acquire that lock.
 //
-// On PostgreSQL, Config.Session is better where the server can keep a session. A session lock ends with its
-// session, so another server is active at once after kill -9. pglatch serve locks uses that lock, with the
-// lease as its replacement behind a pooler in transaction mode:
+// On PostgreSQL, Config.Session is better if the server can keep a session. A session lock ends with its
+// session, so after kill -9 another server is active at once. pglatch serve locks uses such a session lock.
+// Behind a pooler in transaction mode, it uses the lease instead:
 //
 //	import leaderpostgres "github.com/pglatch/pglatch/leader/postgres"
 //	…
@@ -34,8 +34,8 @@
 //	…
 //	election, err := activeserver.New(activeserver.Config{URL: url, Store: store, Session: session})
 //
-// All servers of a store must use the same: all the session lock, or all the lease. Otherwise two servers are
-// active. Leases are exclusive all the same, and only the order of waiters suffers.
+// All servers of a store must use the same kind of lock: all the session lock, or all the lease. Otherwise
+// two servers are active. Even then leases are exclusive, and only the order of waiters suffers.
 //
 // # When something fails
 //

@@ -68,10 +68,11 @@ func (e *Election) Active() (url string, self bool, changed <-chan struct{}) {
 	return url, false, changed
 }
 
-// Start takes part in the election until ctx ends or Stop is called. Then the server gives up being active, so
-// that another can be. Start returns when the first attempt is over: nil if the server is active, another one
-// is, or the store cannot be reached just now. If no attempt can succeed, such as without the rights, the error
-// matches leader.ErrPermanent. Start an Election once.
+// Start makes the server take part in the election until ctx ends or Stop is called. Then the server gives up
+// its active role, so that another can take it. Start returns when the first attempt is over. It returns nil if
+// this server or another one is active, or if the store cannot be reached at the moment. If no attempt can
+// succeed, for example because rights are missing, the error matches leader.ErrPermanent. Start an Election
+// once.
 func (e *Election) Start(ctx context.Context) error {
 	backends, err := e.backends()
 	if err != nil {
@@ -109,8 +110,8 @@ func (e *Election) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the part of this server in the election, and blocks until it has given up being active, for 5 s at
-// most. Without a successful Start, it does nothing.
+// Stop makes this server leave the election, and blocks until the server has given up its active role, for 5 s
+// at most. Without a successful Start, it does nothing.
 func (e *Election) Stop() {
 	e.mu.Lock()
 	stop := e.stop

@@ -2,22 +2,22 @@ package driver
 
 import "time"
 
-// A Candidate is an Elector as its backend shows it in answers to status queries. Its methods are safe for
-// concurrent use and do not block.
+// A Candidate is the view of an Elector that its backend uses to answer status queries. Its methods are
+// safe for concurrent use and do not block.
 type Candidate interface {
 	// Standing returns the candidate's present status.
 	Standing() Standing
-	// Resign begins to give up leadership; work drains first.
+	// Resign begins to give up leadership. Work ends first.
 	Resign()
-	// StandBack makes the candidate leave the next leadership to the candidate with this identity. It waits
-	// until one of these happens:
+	// StandBack makes the candidate leave the next leadership to the candidate with this identity. The
+	// candidate makes no attempt until one of these happens:
 	//
 	//   - That candidate leads.
 	//   - Another term has begun.
-	//   - The present leader has gone, and no other candidate comes: after 0.6 s if the backend is a Contest
-	//     and finds none, otherwise after 3 s.
+	//   - The present leader has gone, and no other candidate appears. The candidate then waits for 0.6 s if
+	//     the backend is a Contest and finds no other candidate, otherwise for 3 s.
 	//
-	// If the identity is its own, it tries at once.
+	// If the identity is the candidate's own, it tries at once.
 	StandBack(identity string)
 }
 
@@ -33,7 +33,7 @@ type Standing struct {
 	Term       Term   // the term in which it leads
 	Lease      time.Duration
 	Err        error // why the last attempt failed, or the problem that an Auditor found; nil = none
-	// HandOvers are the last changes of leader that the candidate saw, the newest first.
+	// HandOvers lists the last changes of leader that the candidate saw, the newest first.
 	HandOvers []HandOver
 }
 

@@ -1,11 +1,11 @@
 // Package driver is the contract between an Elector of package leader and its backend, which stores the
 // leadership. Only authors of a backend import it, just as only authors of a database driver import
-// database/sql/driver. leadertest tests that a backend keeps the contract.
+// database/sql/driver. Package leadertest tests whether a backend keeps the contract.
 //
-// An Elector is the only caller of its backend and calls one method at a time, except Leader of an Inspector.
-// A backend must have the methods of Backend. It announces further abilities by implementing optional
-// interfaces: Waiter, LossNotifier, Auditor, Termer, Successor, Binder, Inspector, Observer, Contest,
-// Introspector, Located, Labeled, and io.Closer.
+// An Elector is the only caller of its backend. It calls one method at a time, with one exception: Leader of
+// an Inspector may be called at any time. A backend must have the methods of Backend. It can have further
+// abilities, by implementing optional interfaces: Waiter, LossNotifier, Auditor, Termer, Successor, Binder,
+// Inspector, Observer, Contest, Introspector, Located, Labeled, and io.Closer.
 package driver
 
 import (
@@ -30,46 +30,46 @@ const (
 // ttl is how long leadership lasts without a renewal. ctx bounds a call: when ctx ends, the method returns
 // soon.
 type Backend interface {
-	// TryAcquire makes one attempt and does not wait for a leader to go. true means that identity leads from
-	// the start of the call for ttl, unless it renews or loses leadership. false means that another node
+	// TryAcquire makes one attempt and does not wait for a leader to go. true means that identity leads for
+	// ttl from the start of the call, unless it renews or loses leadership. false means that another node
 	// leads. After an error the outcome is unknown. The Elector then calls Release, and Close of an
 	// io.Closer, before the next attempt.
 	//
-	// An error that matches ErrPending means that the attempt is half done: it has used up ctx's time and
-	// continues with the next call. An error that matches ErrPermanent means that no later attempt succeeds
-	// until somebody changes the settings, the rights or the store; Permanent marks such an error. The text
-	// of an error begins with the cause.
+	// An error that matches ErrPending means that the attempt is only half done: it has used up ctx's time,
+	// and the next call continues it. An error that matches ErrPermanent means that no later attempt
+	// succeeds until somebody changes the settings, the rights or the store; Permanent marks such an error.
+	// The text of an error begins with the cause.
 	TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error)
-	// Renew extends leadership to ttl from the start of the call. It must fail if leadership was lost since
-	// TryAcquire, even if identity leads again. An error that matches ErrLost means that leadership is
-	// certainly lost. After any other error the Elector may try again.
+	// Renew extends leadership until ttl after the start of the call. It must fail if leadership was lost
+	// since TryAcquire, even if identity leads again. An error that matches ErrLost means that leadership
+	// is certainly lost. After any other error the Elector may try again.
 	Renew(ctx context.Context, identity string, ttl time.Duration) error
-	// Release gives up whatever is held or half acquired. Holding nothing is not an error. After an error the
-	// leadership ends by its ttl at the latest.
+	// Release gives up leadership, or whatever a half-done attempt holds. If nothing is held, that is not an
+	// error. After an error the leadership ends by its ttl at the latest.
 	Release(ctx context.Context, identity string) error
 }
 
 // A Backend may also implement these interfaces, and io.Closer. Close drops everything at once, connections
 // included, without waiting for the network. The next TryAcquire starts anew. Close may be called again.
 type (
-	// A Waiter detects when an attempt is worthwhile. Wait returns nil when leadership may be free. It may
-	// then already hold leadership; a TryAcquire or Release always follows and settles that. When ctx ends,
-	// Wait returns ctx's error and holds nothing new.
+	// A Waiter detects when an attempt is worthwhile. Wait returns nil when leadership may be free. The
+	// backend may then already hold leadership: the Elector always calls TryAcquire or Release next, which
+	// uses it or gives it up. When ctx ends, Wait returns ctx's error and holds nothing new.
 	Waiter interface {
 		Wait(ctx context.Context) error
 	}
 
-	// A LossNotifier detects a loss of leadership at once. Lost returns a channel that is then closed. The
-	// channel belongs to the last successful TryAcquire. From then on Renew returns the reason at once, even
-	// if ctx has ended.
+	// A LossNotifier detects a loss of leadership at once. Lost returns a channel that is closed when
+	// leadership is lost. The channel belongs to the last successful TryAcquire. Once it is closed, Renew
+	// returns the reason at once, even if ctx has ended.
 	LossNotifier interface {
 		Lost() <-chan struct{}
 	}
 
-	// An Auditor detects problems that neither end leadership nor refuse an attempt. For example, the table
-	// that counts terms is gone, or another election has the same key. The Elector calls Audit after good
-	// renewals and after refused attempts. Audit does no I/O; nil = no problem. The Elector reports the
-	// error, and the election continues.
+	// An Auditor detects problems that do not end leadership or make an attempt fail. For example, the
+	// table that counts terms is gone, or another election has the same key. The Elector calls Audit after
+	// successful renewals and after refused attempts. Audit does no I/O; nil = no problem. The Elector
+	// reports the error, and the election continues.
 	Auditor interface {
 		Audit() error
 	}
@@ -92,27 +92,28 @@ type (
 		Bind(ctx context.Context) context.Context
 	}
 
-	// An Inspector finds the leader. Leader is safe for concurrent use, also with the other methods. ok is
-	// false if nobody leads.
+	// An Inspector finds the leader. Leader is safe for concurrent use, even together with the other
+	// methods. ok is false if nobody leads.
 	Inspector interface {
 		Leader(ctx context.Context) (holder Holder, ok bool, err error)
 	}
 
 	// An Observer finds the leader over a resource that the other methods have open anyway, such as the
-	// connection on which a follower waits. Otherwise it is like an Inspector. The Elector calls it between a
-	// refused attempt and the next Wait.
+	// connection on which a follower waits. In all else it is like an Inspector. The Elector calls it between
+	// a refused attempt and the next Wait.
 	Observer interface {
 		Observe(ctx context.Context) (holder Holder, ok bool, err error)
 	}
 
-	// A Contest detects whether another candidate leads or waits to lead. After a Release, a node that would
-	// let others go first calls it. An error means that the answer is unknown.
+	// A Contest detects whether another candidate leads or waits to lead. A node that lets others go first
+	// calls it after Release. An error means that the answer is unknown.
 	Contest interface {
 		Contested(ctx context.Context) (bool, error)
 	}
 
 	// An Introspector shows the candidate to those who query its status, from Start until the returned
-	// function is called. That function blocks until the candidate is no longer called.
+	// function is called. When that function has returned, no method of the candidate is called any
+	// more.
 	Introspector interface {
 		Introspect(c Candidate) (leave func())
 	}

@@ -5,11 +5,13 @@ import (
 	"fmt"
 )
 
-// The errors of a backend. Package leader exports those that users meet, under the same names.
+// The errors of a backend. Package leader exports those that its users can receive, under the same
+// names.
 var (
 	// ErrLost means that leadership is certainly gone.
 	ErrLost = errors.New("leadership lost")
-	// ErrReleased means that leadership was given up in good order. It is a cause of a leader's context.
+	// ErrReleased means that leadership was given up in good order. It can be the cause of a
+	// leader's context.
 	ErrReleased = errors.New("leadership released")
 	// ErrNotLeader means that the caller of a guarded operation does not lead.
 	ErrNotLeader = errors.New("not the leader")
@@ -22,8 +24,9 @@ var (
 	ErrPending = errors.New("takeover under way")
 )
 
-// Permanent returns an error with the text of err that matches ErrPermanent, and err. A Backend marks errors
-// with it that no later attempt can avoid: a wrong password, a missing table, missing rights. nil stays nil.
+// Permanent returns an error that has the text of err, and matches both err and ErrPermanent. A Backend uses
+// it to mark errors that no later attempt can avoid: a wrong password, a missing table, missing rights.
+// Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil || errors.Is(err, ErrPermanent) {
 		return err

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// A Term numbers a leadership. Each Term is greater than all before it, in every process. It is a fencing
-// token: a receiver of a write refuses it if the receiver has already seen a greater Term.
+// A Term numbers a leadership. Each Term is greater than all earlier ones, in every process. It is a
+// fencing token: whoever receives a write refuses it if a greater Term was already seen.
 //
-// The store that counts N may have forgotten some terms, after a promotion of a standby or a restore of a
-// backup. Then Era rises, or N continues far above. So terms rise even then, as far as the backend can detect
-// it; its documentation lists the exceptions. The zero Term means that there is none: the backend does not count
-// terms, or nobody leads.
+// After the promotion of a standby or the restore of a backup, the store that counts N may have forgotten some
+// terms. Then Era rises, or N continues from a much greater number. So terms rise even then, if the backend can
+// detect the event; its documentation lists the exceptions. The zero Term means that there is none: the backend
+// does not count terms, or nobody leads.
 type Term struct {
 	Era uint16 // at most MaxEra
 	N   uint64 // at most MaxN
@@ -36,7 +36,8 @@ func (t Term) Compare(u Term) int {
 // Follows reports whether t came directly after u, with no term between them.
 func (t Term) Follows(u Term) bool { return t.Era == u.Era && t.N == u.N+1 }
 
-// Uint64 returns the term as one number. These numbers compare as terms do and fit a PostgreSQL bigint.
+// Uint64 returns the term as one number. These numbers have the same order as the terms, and fit a
+// PostgreSQL bigint.
 func (t Term) Uint64() uint64 { return uint64(t.Era)<<48 | t.N }
 
 // TermOf is the inverse of Uint64.

@@ -22,8 +22,8 @@ import (
 const maxIdentity = 1024
 
 // A Backend elects a leader with one file. It implements driver.Backend, driver.Waiter, driver.Termer,
-// driver.Successor, driver.Inspector and io.Closer. Its methods are for one goroutine at a time, except
-// Leader, which is safe for concurrent use.
+// driver.Successor, driver.Inspector and io.Closer. Only one goroutine at a time may call its methods,
+// except Leader, which is safe for concurrent use.
 type Backend struct {
 	path   string
 	repair bool
@@ -54,8 +54,9 @@ var _ interface {
 	io.Closer
 } = (*Backend)(nil)
 
-// NewBackend returns a Backend on the file of that path, in a directory that exists. It does not touch them:
-// the first TryAcquire creates the file. A relative path refers to the directory that is current now.
+// NewBackend returns a Backend on the file with that path. The directory must exist. NewBackend does not
+// touch either: the first TryAcquire creates the file. A relative path is resolved in the current directory
+// of this call.
 func NewBackend(path string) *Backend {
 	if full, err := filepath.Abs(path); err == nil && path != "" {
 		path = full
@@ -81,8 +82,8 @@ func (b *Backend) termPath() string { return b.path + termSuffix }
 
 // TryAcquire makes one attempt. On success a new term has begun, even if this Backend led before. It returns
 // false if another process leads or may lead. A *CorruptError changes nothing. If ctx ends while another
-// process has the lock, nothing changes. identity is UTF-8 of at most 1024 bytes; ttl is more than 0, to 24
-// h.
+// process has the lock, nothing changes. identity is UTF-8 of at most 1024 bytes; ttl is more than 0, and at
+// most 24 h.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	if err := b.check(identity, ttl); err != nil {
 		return false, err
@@ -184,8 +185,8 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 	return err
 }
 
-// Release gives up leadership, at once for all others, or the remains of a failed attempt. If this Backend
-// holds nothing, or not for that identity, it does nothing. The next start is clean unless the lease had
+// Release gives up leadership, or what a failed attempt left. All others see that at once. If this Backend
+// holds nothing for that identity, Release does nothing. The next start is clean unless the lease had
 // ended before.
 func (b *Backend) Release(ctx context.Context, identity string) error {
 	if !b.holds {
@@ -211,14 +212,14 @@ func (b *Backend) Release(ctx context.Context, identity string) error {
 	return err
 }
 
-// Close forgets a leadership: Renew no longer extends it, and it ends by its lease, or by this Backend's next
-// TryAcquire or Release. It returns nil.
+// Close drops a leadership: Renew no longer extends it. It ends when its lease ends, or with this Backend's
+// next TryAcquire or Release. It returns nil.
 func (b *Backend) Close() error {
 	b.leads = false
 	return nil
 }
 
-// Term returns the last leadership's term, or the zero Term.
+// Term returns the term of the last leadership, or the zero Term.
 func (b *Backend) Term() driver.Term { return b.term }
 
 // CleanStart reports whether the previous term was released, or there was none.

@@ -8,8 +8,8 @@ import (
 )
 
 // Leader returns the present leader. It reads the file and needs no lock. ok is false if nobody leads or the
-// lease has ended. A lease that was written by another clock counts from this Backend's first look. Since is
-// by the wall clock of the leader's host.
+// lease has ended. A lease that was written by another clock counts from when this Backend first saw it.
+// Since is the wall-clock time of the leader's host.
 func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	if ctx.Err() != nil {
 		return driver.Holder{}, false, failed("inspect", b.path, context.Cause(ctx))

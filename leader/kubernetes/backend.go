@@ -64,10 +64,10 @@ var _ interface {
 } = (*Backend)(nil)
 
 // NewBackend returns a Backend on the Lease of that namespace and name. The first leader creates the Lease.
-// The client needs the verbs get, create and update on it. It also needs watch; without it followers poll.
-// NewBackend does no I/O.
+// The client needs the verbs get, create and update on it. It should also have watch; without it, followers
+// poll. NewBackend does no I/O.
 //
-// A custom client should speak HTTP/1.1, as those of NewFromEnv and NewFromConfig do.
+// A custom client should use HTTP/1.1, as the clients of NewFromEnv and NewFromConfig do.
 func NewBackend(client clientset.Interface, namespace, name string) *Backend {
 	return &Backend{
 		leases: client.CoordinationV1().Leases(namespace), namespace: namespace, name: name,
@@ -81,9 +81,9 @@ func (b *Backend) LogAttrs() []slog.Attr {
 }
 
 // TryAcquire implements driver.Backend. It reads the Lease and takes it in two cases: nobody holds it, or its
-// record did not change for its duration, by this process's clock. If another write overtakes its own, the
-// race is lost: false. After an error the Lease may be taken; Release and the next attempt recognize it by
-// the suffix of its holder. ttl must be whole seconds.
+// record has not changed for the lease's duration, by this process's clock. If another write comes first, it
+// returns false. After an error, this Backend may have taken the Lease; Release and the next attempt
+// recognize that by the suffix of the holder. ttl must be a whole number of seconds.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	seconds, err := wholeSeconds(ttl)
 	if err != nil {
@@ -137,7 +137,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 }
 
 // Renew implements driver.Backend. It fails with leader.ErrLost if another holder had the Lease in between,
-// including another Backend of the same identity, or if the Lease is gone.
+// even another Backend with the same identity, or if the Lease is gone.
 func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error {
 	seconds, err := wholeSeconds(ttl)
 	if err != nil {
@@ -225,21 +225,21 @@ func (b *Backend) releaseRecord(current *coordinationv1.Lease) *coordinationv1.L
 	return nil
 }
 
-// Close drops the leadership without a call of the API. Others can lead when the lease has ended, and this
-// Backend at once. It always returns nil.
+// Close drops the leadership without a call to the API. Other nodes can lead when the lease has ended;
+// this Backend can lead again at once. It always returns nil.
 func (b *Backend) Close() error {
 	b.stopWatching()
 	b.held, b.pollUntil = nil, time.Time{}
 	return nil
 }
 
-// Term implements driver.Termer. It is leaseTransitions, in era 0. Terms begin again if somebody deletes the
-// Lease and a candidate that never saw it creates it.
+// Term implements driver.Termer. It is leaseTransitions, in era 0. Terms start over if somebody deletes the
+// Lease, and a candidate that never saw it creates it again.
 func (b *Backend) Term() driver.Term { return b.term }
 
-// CleanStart implements driver.Successor. It is true if the previous leader was one of this package and
-// released. It is false after client-go's electors, which do not wait for work to end, and for a Lease that
-// was created.
+// CleanStart implements driver.Successor. It is true if the previous leader used this package and released
+// leadership. It is false after client-go's electors, which do not wait for work to end, and for a Lease
+// that was just created.
 func (b *Backend) CleanStart() bool { return b.clean }
 
 // mine reports whether the holder is this Backend, in any term.

@@ -1,5 +1,5 @@
-// Package kubernetes elects a leader with a Lease object of the Kubernetes API. It is a module of its own, so
-// that nothing else of pglatch depends on client-go:
+// Package kubernetes elects a leader with a Lease object of the Kubernetes API. It is a separate module, so
+// that no other part of pglatch depends on client-go:
 //
 //	go get github.com/pglatch/pglatch/leader/kubernetes
 //
@@ -37,11 +37,11 @@
 //		}))
 //	}
 //
-// Module adapters/clientgolock is the opposite: it runs the elector of client-go, and managers of
-// controller-runtime, on our leases, without a Lease object.
+// Module adapters/clientgolock does the opposite: it runs the elector of client-go, and managers
+// of controller-runtime, on leases of pglatch, without a Lease object.
 //
 // examples/thirdparty/kubernetes has the whole program, its image, its rights, its Deployment, and a Service that
-// follows the leader.
+// always points to the leader.
 //
 // # The record
 //
@@ -51,66 +51,68 @@
 //	acquireTime           the start of the term, by the leader's clock
 //	leaseTransitions      the term
 //
-// The suffix is random and new in each Backend. So two pods of one name, or a pod and its restarted
-// successor, are never confused.
+// The suffix is random and new in each Backend. So two pods with the same name, or a pod and its
+// restarted successor, are never confused.
 //
-// A leader writes the record again and again. A candidate takes the Lease when its holder is empty, or when
-// the record has not changed for leaseDurationSeconds since the candidate first saw it. The candidate uses
-// its own clock, which keeps running while the machine is suspended. The times in the record are for people:
-// no clock is compared with another's.
+// A leader rewrites the record at each renewal. A candidate takes the Lease when its holder is empty, or
+// when the record has not changed for leaseDurationSeconds since the candidate first saw it. The candidate
+// uses its own clock, which keeps running while the machine is suspended. The times in the record are for
+// people: no machine's clock is compared with another's.
 //
 // Each write is based on a record that was read, and fails if that record is no longer the newest (409
-// Conflict). So only one of several candidates wins. A candidate whose write comes after the leader's loses.
+// Conflict). So only one of several candidates wins. If a candidate's write comes after the leader's, the
+// candidate loses.
 //
 //	leader      write ───── write ───── write ─ ✗
 //	candidate     │ changed  │ changed  │ changed
 //	              └──────────┴──────────┴── leaseDurationSeconds ──▶ write: leads
 //
-// A release empties the holder, and a watch shows it at once. If the answer to an attempt was lost, its
-// suffix identifies the result. Release also invalidates requests that may still be under way: it writes the
-// record, so that a late request meets a conflict.
+// A release empties the holder, and a watch shows that at once. If the answer to an attempt was lost, the
+// suffix in the record shows whether the attempt succeeded. Release also invalidates requests that may still
+// be under way: it writes the record, so that a late request meets a conflict.
 //
 // # Together with client-go
 //
-// The electors of client-go's tools/leaderelection can stand for election on the same Lease. They and those
-// of this package exclude each other, release to each other, and count one series of terms. There are two
-// differences.
+// The electors of client-go's tools/leaderelection can take part in an election on the same Lease. They and
+// the electors of this package exclude each other, hand over to each other on release, and continue one
+// series of terms. There are two differences.
 //
-//   - They compare records in whole seconds, and so expect the end of a lease up to a second early. To
-//     compensate, of renewals within one second all but the first last a second longer. Among themselves they
-//     have no such remedy: LeaseDuration - RenewDeadline - RetryPeriod should be more than a second.
-//   - They release without waiting for work to end. So a term that begins after one of theirs has no clean
-//     start: Config.SettleDelay applies.
+//   - Electors of client-go compare records in whole seconds, and so expect the end of a lease up to a second
+//     early. To compensate, if this package renews several times within one second, all renewals but the
+//     first last a second longer. Electors of client-go do not compensate for each other: LeaseDuration -
+//     RenewDeadline - RetryPeriod should be more than a second.
+//   - Electors of client-go release without waiting for work to end. So a term that follows one of theirs
+//     has no clean start: Config.SettleDelay applies.
 //
 // # What it guarantees
 //
-// The guarantees of package leader, with terms that rise in all processes. A leader that is stopped, cut off,
-// or whose API is down stops leading before another can lead, as far as clocks run at the same rate.
+// The guarantees of package leader, with terms that rise in all processes. If a leader is stopped or cut off,
+// or its API is down, it stops leading before another can lead, provided that clocks run at the same rate.
 //
 // # What it does not guarantee
 //
 //   - A Lease is not a fence: it does not stop a leader's effects on the outside world after its context has
 //     ended. Compare terms there.
-//   - Anybody who may write the Lease can end the leadership. The leader detects it at its next renewal. If
-//     somebody deletes the Lease, another node leads at once. Until the renewal, both nodes lead. Terms
-//     continue if the Backend that creates the Lease again has seen them. Otherwise they begin again, as
-//     they also do after 2147483647.
+//   - Anybody who may write the Lease can end the leadership. The leader detects that at its next renewal.
+//     If somebody deletes the Lease, another node leads at once, and both nodes lead until that renewal.
+//     Terms continue if the Backend that creates the Lease again has seen them. Otherwise they start over,
+//     as they also do after 2147483647.
 //   - A control plane that was restored from a backup may repeat terms.
 //
 // # When something fails
 //
-//	API is down for less than the lease   renewals fail, and one of the next succeeds
+//	API is down for less than the lease   renewals fail until the API is back; leadership continues
 //	API is down for longer                the leader's context ends; a node leads soon after the API is back
 //	answer of a write is lost             the next write finds its result
 //	Lease is deleted                      ErrLost at the next renewal; the first candidate creates it
 //	namespace is missing                  an error that names it, at each attempt
-//	watch is forbidden                    one warning; followers poll, each two seconds or so
+//	watch is forbidden                    one warning; followers poll, every two seconds or so
 //	watch ends, or is silent              it is opened again
 //	TTL is not whole seconds              an error that says so, at each attempt
 //
 // # What it needs
 //
 // The verbs get, create, update and watch on leases of coordination.k8s.io. In normal operation a leader
-// sends one PUT each RenewInterval. A follower sends one GET each Retry interval, in addition to a watch.
+// sends one PUT per RenewInterval. A follower sends one GET per Retry interval, in addition to a watch.
 // With the watch, an interval as long as the lease is enough.
 package kubernetes

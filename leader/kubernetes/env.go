@@ -15,12 +15,12 @@ import (
 // downward API: see examples/thirdparty/kubernetes.
 const NamespaceVariable = "POD_NAMESPACE"
 
-// DefaultNamespace is the namespace if NamespaceVariable is empty.
+// DefaultNamespace is the namespace that NewFromEnv uses if NamespaceVariable is empty.
 const DefaultNamespace = "default"
 
-// NewFromEnv returns a Backend for a program that runs in a pod, on the Lease of that name. POD_NAMESPACE is
-// its namespace, "default" without it. On failure, such as outside of a cluster, the error names what is
-// missing. Its only I/O is to read the pod's credentials.
+// NewFromEnv returns a Backend for a program that runs in a pod, on the Lease with that name, in the
+// namespace that POD_NAMESPACE names, or else "default". On failure, for example outside of a cluster, the
+// error names what is missing. The only I/O of NewFromEnv is to read the pod's credentials.
 func NewFromEnv(leaseName string) (*Backend, error) {
 	config, err := rest.InClusterConfig()
 	if err != nil {
@@ -30,9 +30,9 @@ func NewFromEnv(leaseName string) (*Backend, error) {
 }
 
 // NewFromConfig returns a Backend with a client of its own, made from config's address and credentials. The
-// client speaks HTTP/1.1: a request that is not answered in time takes its connection with it, and the next
-// request gets a new one. An HTTP/2 connection would be kept for 45 s although it may be dead. The client
-// speaks JSON and sends as many requests as the election needs.
+// client uses HTTP/1.1: if a request is not answered in time, its connection is closed, and the next
+// request gets a new one. An HTTP/2 connection would be kept for 45 s, although it may be dead. The client
+// uses JSON, and does not limit the rate of its requests.
 func NewFromConfig(config *rest.Config, namespace, name string) (*Backend, error) {
 	if namespace == "" || name == "" {
 		return nil, errors.New("leader: a Lease needs a namespace and a name")

@@ -6,9 +6,9 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// Leader implements driver.Inspector. It shows a holder of client-go's electors unchanged; such a holder has
-// no term if it created the Lease. Nobody leads if the record did not change for its duration, as far as this
-// process has seen it.
+// Leader implements driver.Inspector. If the leader is an elector of client-go, Leader returns its identity
+// unchanged, without a term if that elector created the Lease. If this process has seen the record unchanged
+// for the lease's duration, nobody leads.
 func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	s, err := b.glance(ctx)
 	if err != nil || s.left(driver.DefaultLeaseDuration) == 0 {

@@ -31,8 +31,8 @@ type watching struct {
 }
 
 // Wait implements driver.Waiter. It returns nil when the Lease is released, deleted, or has expired. It holds
-// nothing. The watch that it leaves open ends with the next success, Release or Close. If watching is
-// forbidden, it polls about every two seconds. It returns other failures as errors.
+// nothing. It leaves a watch open, which ends with the next successful TryAcquire, Release or Close. If
+// watching is forbidden, it polls about every two seconds. It returns other failures as errors.
 func (b *Backend) Wait(ctx context.Context) error {
 	for {
 		if ctx.Err() != nil {

@@ -43,8 +43,8 @@ func (b *Backend) Kill() {
 	b.endOwnLocked(false)
 }
 
-// SetUnavailable makes all calls of this node fail with err, until it is set to nil. Meanwhile a lease
-// continues, and ends.
+// SetUnavailable makes all calls of this node fail with err, until it is called with nil. Meanwhile a
+// lease continues, and can end.
 func (b *Backend) SetUnavailable(err error) {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()
@@ -52,7 +52,7 @@ func (b *Backend) SetUnavailable(err error) {
 }
 
 // Cut silently cuts the node's network: its calls hang until their ctx ends, it does not learn of a loss, and
-// its leadership ends by its lease. Close drops only the node's own end.
+// its leadership ends when its lease ends. Close then closes only the node's own end of the connection.
 func (b *Backend) Cut() {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()
@@ -150,7 +150,7 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Wait implements driver.Waiter. It returns holding leadership.
+// Wait implements driver.Waiter. When it returns nil, it holds leadership.
 func (b *Backend) Wait(ctx context.Context) error {
 	e := b.election
 	b.addWait(1)

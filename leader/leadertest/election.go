@@ -28,7 +28,7 @@ type leadership struct {
 	lost     chan struct{} // closed when the owner may learn that it is gone
 }
 
-// NewElection returns an election that nobody has led yet: its first term is 1.1 and has a clean start.
+// NewElection returns an election that nobody has led yet. Its first term is 1.1, and starts cleanly.
 func NewElection() *Election {
 	return &Election{term: driver.Term{Era: 1}, clean: true, changed: make(chan struct{})}
 }
@@ -43,7 +43,7 @@ func (e *Election) Backend() *Backend {
 }
 
 // Kill ends the present leadership, as if the server had ended the leader's session: leadership is free at
-// once, the leader learns of it, and the next leader has no clean start.
+// once, the leader learns of it, and the next leader does not start cleanly.
 func (e *Election) Kill() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,8 +64,8 @@ func (e *Election) Steal(identity string, ttl time.Duration) driver.Term {
 	return t.term
 }
 
-// SetUnavailable makes all calls of all nodes fail with err, until it is set to nil. Meanwhile a lease
-// continues, and ends.
+// SetUnavailable makes all calls of all nodes fail with err, until it is called with nil. Meanwhile a
+// lease continues, and can end.
 func (e *Election) SetUnavailable(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -20,24 +20,24 @@ type Harness struct {
 	// suite releases and closes these backends. Required.
 	New func(t *testing.T) func() driver.Backend
 
-	// TTL is the lease that the suite requests. It should be short, because the suite waits for its end a few
-	// times. It should be several times longer than a call can take on a busy machine. Required.
+	// TTL is the lease duration that the suite requests. It should be short, because the suite waits for its
+	// end a few times. It should be several times longer than a call can take on a busy machine. Required.
 	TTL time.Duration
 
-	// Kill ends, from outside, the session or other carrier of backend's leadership. Leadership must then be
-	// free at once, or after TTL. nil = the suite lets leadership expire instead.
+	// Kill ends the session (or whatever else carries the leadership) of backend from outside. Leadership
+	// must then be free at once, or after TTL. nil = the suite lets leadership expire instead.
 	Kill func(t *testing.T, backend driver.Backend)
 
 	// Cut cuts backend's network until heal is called. nil = not tested.
 	Cut func(t *testing.T, backend driver.Backend) (heal func())
 
-	// Mistakes create backends with a permanent error, such as a wrong password or a missing table, by their
-	// names. No attempt with them can succeed until somebody changes something. The suite closes these
-	// backends. nil = not tested.
+	// Mistakes maps names to functions that create a backend with a permanent error, such as a wrong
+	// password or a missing table. No attempt with such a backend can succeed until somebody fixes it. The
+	// suite closes these backends. nil = not tested.
 	Mistakes map[string]func(t *testing.T) driver.Backend
 
-	// WaitSpendsTerms means that a leadership held by Wait already has a term. If it is given up, nobody
-	// leads in that term, and the next leader's term is greater by more than one.
+	// WaitSpendsTerms means that a leadership that Wait acquired already has a term. If that leadership
+	// is given up, nobody leads in that term, and the next leader's term is greater by more than one.
 	WaitSpendsTerms bool
 }
 

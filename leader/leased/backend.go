@@ -13,8 +13,8 @@ import (
 )
 
 // A Backend elects a leader with the lease of one name. It implements driver.Backend, driver.Waiter,
-// driver.Termer and driver.Inspector. Its methods are for one goroutine at a time, except Leader, which is
-// safe for concurrent use.
+// driver.Termer and driver.Inspector. Only one goroutine at a time may call its methods, except Leader,
+// which is safe for concurrent use.
 type Backend struct {
 	store  Store
 	config Config
@@ -38,8 +38,8 @@ var _ interface {
 	driver.Labeled
 } = (*Backend)(nil)
 
-// New returns a Backend on a store without calling it. The store stays the caller's. New fails if a field of
-// config is invalid.
+// New returns a Backend on a store, and does not call the store. The caller still owns the store, and closes
+// it. New fails if a field of config is invalid.
 func New(store Store, config Config) (*Backend, error) {
 	config, err := config.validated(store)
 	if err != nil {
@@ -51,9 +51,9 @@ func New(store Store, config Config) (*Backend, error) {
 // LogAttrs returns the lock's name.
 func (b *Backend) LogAttrs() []slog.Attr { return []slog.Attr{slog.String("lock", b.config.Name)} }
 
-// TryAcquire requests the lease once and ensures that it lasts for ttl. After an error the lease may still be
-// held, or the request under way. The next TryAcquire with the same identity adopts such a lease, and Release
-// ends it. Otherwise it expires.
+// TryAcquire requests the lease once and ensures that it lasts for ttl. After an error, the lease may be
+// held, or the request may still be under way. The next TryAcquire with the same identity adopts such a
+// lease, and Release ends it. Otherwise it expires.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -118,11 +118,12 @@ func (b *Backend) prolong(ctx context.Context) error {
 	return nil
 }
 
-// Release ends the held lease. If it is unknown whether one is held, Release waits for the pending answer for
-// half of ctx's time, and then asks the store once more.
+// Release ends the lease that is held. If it is unknown whether one is held, Release waits for the pending
+// answer for half of ctx's time, and then asks the store once more.
 func (b *Backend) Release(ctx context.Context, _ string) error { return b.settle(ctx) }
 
-// Term returns the fencing token of the last leadership's lease, which is its Uint64, or the zero Term.
+// Term returns a Term whose Uint64 is the fencing token of the last leadership's lease, or the zero
+// Term.
 func (b *Backend) Term() driver.Term { return b.term }
 
 // Leader returns the holder of the lease. It can be a candidate that has just got the lease and does not know

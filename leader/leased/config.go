@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// The default of a Config, and its limit.
+// The default of Config.PollInterval, and its lower limit.
 const (
 	DefaultPollInterval = 250 * time.Millisecond
 	MinPollInterval     = 20 * time.Millisecond
@@ -32,14 +32,15 @@ type WaitingStore interface {
 	AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error)
 }
 
-// A Config names an election. Name is required. The zero value of every other field is a good default.
+// A Config configures a Backend. Name is required. The zero value of every other field is a good
+// default.
 type Config struct {
 	// Name is the lock whose holder leads; see lease.ValidateName. It is the same for all candidates.
 	Name string
 
-	// PollInterval is the approximate time between a follower's requests. A request asks whether the lock is
-	// free. On a WaitingStore it asks for a place in the queue, which the follower keeps for that long. 0 =
-	// 250 ms; 20 ms at least.
+	// PollInterval is the approximate time between a follower's requests. On a WaitingStore, a request asks
+	// for a place in the queue, which the follower keeps for that long. On other stores, it asks whether the
+	// lock is free. 0 = 250 ms; 20 ms at least.
 	PollInterval time.Duration
 }
 

@@ -36,38 +36,41 @@
 //		log.Print(err)
 //	}
 //
-// On PostgreSQL, leader/postgres is the better choice where a connection can be kept open: it detects a loss
-// at once, and guards transactions. This package needs no session, so it works through any pooler. A program
-// elsewhere needs only HTTP. On lease/etcd it is an election that survives the loss of any machine; followers
-// watch, and do not poll. A file of lease/sqlite belongs to one process, which serves it to the others
-// (pglatch serve locks).
+// On PostgreSQL, leader/postgres is the better choice if a connection can be kept open: it detects a loss at
+// once, and guards transactions. This package needs no session, so it works through any pooler. A program
+// without PostgreSQL needs only HTTP. On lease/etcd, an election survives the loss of any machine, and
+// followers watch instead of polling. A file of lease/sqlite belongs to one process, which serves it to the
+// others (pglatch serve locks).
 //
 // # What it guarantees
 //
-//   - The leader has the one lease of Config.Name. By its store's clock the lease lasts for at least the
-//     LeaseDuration from the start of the last good renewal. A store that grants less is refused.
-//   - A leadership is one lease. Renew matches its holder, id and token, so no leadership continues in a
-//     later lease, not even of the same identity. Two processes of one identity exclude each other.
+//   - The leader has the only lease on Config.Name. By its store's clock, the lease lasts for at least
+//     LeaseDuration from the start of the last successful renewal. A store that grants less is refused.
+//   - A leadership is one lease. Renew matches the lease's holder, id and token, so no leadership
+//     continues in a later lease, not even in one of the same identity. Two processes with the same
+//     identity exclude each other.
 //   - Term is the lease's fencing token. Term.Uint64 is the number that guards of lease/postgres, and all
 //     other receivers of writes, compare.
 //   - The end of a ctx never interrupts a request for the lease. An attempt may have got a lease although its
-//     answer was late or lost. Release gives that lease up, or the next attempt leads with it: its
-//     idempotency key finds it. If neither gets through, the lease ends after the LeaseDuration.
+//     answer was late or lost. Then Release gives that lease up, or the next attempt finds it by its
+//     idempotency key and leads with it. If neither reaches the store, the lease ends after LeaseDuration.
 //
 // # What it does not guarantee
 //
-//   - Immediate notice of a loss: if somebody else ended or took the lease, the next renewal detects it.
+//   - Immediate detection of a loss: if somebody else ended or took the lease, the next renewal
+//     detects that.
 //   - Terms without gaps. An attempt or a wait that is canceled after it got the lease uses up a token.
-//   - Knowledge of how a predecessor ended: leased leaders wait for their SettleDelay at each start.
+//   - Knowledge of how the predecessor ended: leaders with this backend wait for their SettleDelay
+//     at each start.
 //   - That every lease is released. Release waits half of its time for the answer to an outstanding request,
 //     and then asks the store for the outcome. If the outstanding request reaches the store after that, it
-//     acquires a lease that nobody uses. That lease lasts until the LeaseDuration is over.
+//     acquires a lease that nobody uses. That lease lasts for LeaseDuration.
 //
 // # Waiting
 //
-// On a WaitingStore followers wait in its queue, for a PollInterval at a time, and a release hands the lease
-// to the first. On other stores they look each PollInterval or when the lease ends, whichever comes first.
-// All followers that find it free then try.
+// On a WaitingStore, followers wait in its queue, for a PollInterval at a time, and a release hands the
+// lease to the first of them. On other stores they check every PollInterval, or when the lease ends,
+// whichever comes first. All followers that find the lease free then try to get it.
 //
 // # When something fails
 //
@@ -77,5 +80,5 @@
 //	... and Release fails too                  the next attempt leads with the lease that the first one got
 //	the leader is cut off                      its context ends; others lead when the lease has expired
 //	the store forgot the name                  ErrLost; tokens keep rising, if it is not a new store
-//	the store was set back, from a backup      for the tokens see lease/postgres, lease/sqlite and lease/etcd
+//	the store was restored from a backup       for the tokens see lease/postgres, lease/sqlite and lease/etcd
 package leased

@@ -10,11 +10,13 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// Wait waits for the lease in the queue of a WaitingStore, and returns holding it. On other stores it looks
-// each PollInterval, and returns when nobody has the lease. Before the first attempt it returns nil at once.
+// On a WaitingStore, Wait waits in the queue, and returns nil when it has got the lease. On other stores it
+// checks every PollInterval, and returns nil when nobody has the lease. Before the first attempt it returns
+// nil at once.
 //
-// When ctx ends, it returns ctx's cause. On a WaitingStore it does so as soon as the pending request is
-// answered. That takes a PollInterval and at most a second, or three seconds if the store cannot be reached.
+// When ctx ends, it returns ctx's cause. On a WaitingStore it does so only when the pending request is
+// answered. That takes a PollInterval plus a second at most, or three seconds if the store cannot be
+// reached.
 func (b *Backend) Wait(ctx context.Context) error {
 	switch _, waits := b.store.(WaitingStore); {
 	case ctx.Err() != nil:

@@ -62,14 +62,13 @@ func (b *Backend) setProblem(err error) {
 	b.problem.Store(&err)
 }
 
-// Audit returns the problem that the last check found while this node leads or follows; nil = none. The
-// checks are:
+// Audit returns the problem that the last check found, nil if there is none. The checks are:
 //
-//   - On a leader, each renewal is followed by a check of the table of terms. If the table is gone or the
-//     role has lost its rights, the error is a *TableError. If somebody has changed the election's row, it is
-//     a *RowError. Guarded transactions continue, because they need no table.
-//   - On a follower, the first refused attempts compare the name of its election with the leader's. If they
-//     differ, the error is a *NameError.
+//   - A leader checks the table of terms after each renewal. If the table is gone or the role has lost its
+//     rights, the error is a *TableError. If somebody has changed the election's row, it is a *RowError.
+//     Guarded transactions continue, because they need no table.
+//   - A follower compares the name of its election with the leader's, in its first refused attempts. If
+//     they differ, the error is a *NameError.
 func (b *Backend) Audit() error {
 	if err := b.problem.Load(); err != nil {
 		return *err

@@ -84,7 +84,7 @@ func New(config Config) (*Backend, error) {
 	return b, nil
 }
 
-// LogAttrs returns the key: key1 and key2 of a pair, key of a single one.
+// LogAttrs returns the key: as key1 and key2 if it is a pair, otherwise as key.
 func (b *Backend) LogAttrs() []slog.Attr {
 	tag := b.config.Key.Tag()
 	if k1, k2, ok := tag.Pair(); ok {
@@ -101,12 +101,13 @@ func (b *Backend) newDialer(applicationName string, t time.Duration) *pgsession.
 	})
 }
 
-// TryAcquire makes one attempt on the election lock. If the lock is free, it takes the election over: until
-// ctx ends, it waits for sessions and transactions of earlier terms. If that takes longer, the error is a
+// TryAcquire makes one attempt on the election lock. If the lock is free, it begins to take over: until ctx
+// ends, it waits for sessions and transactions of earlier terms. If that takes longer, the error is a
 // *PendingError, the session keeps its place, and the next attempt continues.
 //
 // ttl is from MinTTL to MaxTTL: the server ends a session that was silent for that long. identity is the
-// session's application_name, of which PostgreSQL keeps 63 bytes. A longer one loses its middle there.
+// session's application_name, of which PostgreSQL keeps 63 bytes. From a longer identity, the middle is
+// left out there.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	if err := checkCandidate(identity, ttl); err != nil {
 		return false, err
@@ -195,7 +196,7 @@ func (b *Backend) giveBack(t *lockSession) {
 }
 
 // Renew pings the server and waits for the answer until ctx ends. A late ping is not cancelled, because that
-// would end the session. The next Renew waits for it too.
+// would end the session. The next Renew waits for that ping too.
 func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration) error {
 	t := b.current
 	if t == nil || !t.leads || identity != b.identity || ttl != b.ttl {
@@ -298,7 +299,7 @@ func (b *Backend) unlock(t *lockSession) error {
 }
 
 // Close drops everything at once, connections included, and waits for all goroutines of the Backend. The next
-// TryAcquire starts anew. Close returns nil.
+// TryAcquire starts afresh. Close returns nil.
 func (b *Backend) Close() error {
 	b.closeSession()
 	b.pings.Wait()
@@ -324,6 +325,6 @@ func (b *Backend) Term() driver.Term {
 //
 //   - The election has no terms.
 //   - No row of a previous term exists.
-//   - The row is of another history, because since then a standby was promoted, a backup was restored or the
-//     server was started.
+//   - The row comes from an earlier history of the database: since it was written, a standby was promoted, a
+//     backup was restored, or the server was started.
 func (b *Backend) CleanStart() bool { return b.clean }

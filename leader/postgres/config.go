@@ -31,7 +31,7 @@ const (
 // for a lock session.
 type ConnectFunc = func(context.Context, *pgx.ConnConfig) (*pgx.Conn, error)
 
-// A Config configures how a Backend reaches its election. Key is required, and one of DSN and ConnConfig. The
+// A Config configures how a Backend reaches its election. Key and one of DSN and ConnConfig are required. The
 // zero value of every other field is a good default.
 type Config struct {
 	// DSN is a PostgreSQL URL or keyword/value string. It must lead to the primary, not through a pool in
@@ -42,48 +42,48 @@ type Config struct {
 	// dialers, tracers. It is copied.
 	ConnConfig *pgx.ConnConfig
 
-	// BeforeConnect may change the copy of the settings before each connection, for example for passwords
-	// that rotate. nil = no change.
+	// BeforeConnect may change the copy of the settings before each connection is made, for example to
+	// rotate passwords. nil = no change.
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
 	// Connect opens the connections, for tests and custom drivers. nil = pgx.ConnectConfig.
 	Connect ConnectFunc
 
-	// Key identifies the election: the holder of the session lock on it leads or is about to lead. It is a
-	// key of a namespace or a raw one.
+	// Key identifies the election: the holder of the session lock on this key leads or is about to lead.
+	// It is a key of a namespace, or a raw key.
 	Key namespace.Key
 
 	// Table stores the terms: "table" in schema public, or "schema.table", taken literally. "" =
 	// DefaultTable.
 	Table string
 
-	// CreateTable creates a missing table with the connection's role. false = a missing table is an error
-	// that says how to create it.
+	// CreateTable lets the node create a missing table, with the connection's role. false = a missing
+	// table is an error that says how to create it.
 	CreateTable bool
 
-	// AwaitTable treats a missing table as a transient error: the node waits until somebody creates it. false
-	// = the error matches leader.ErrPermanent.
+	// With AwaitTable, a missing table is a transient error: the node waits until somebody creates the table.
+	// false = the error matches leader.ErrPermanent.
 	AwaitTable bool
 
-	// NoTerms runs the election without the table. Terms are driver.Term{}, and a leader does not know
-	// whether its predecessor ended in good order. Guards still work.
+	// With NoTerms, the election does not use the table. Terms are driver.Term{}, and a leader does
+	// not know whether its predecessor ended in good order. Guards still work.
 	NoTerms bool
 
-	// GuardTimeout is how long a takeover waits for the guarded transactions of earlier terms. Then it ends
-	// their sessions with pg_terminate_backend, which rolls them back. 0 = the duration of the lease;
-	// negative = it waits until they end.
+	// GuardTimeout is how long a takeover waits for the guarded transactions of earlier terms. After that,
+	// the candidate ends their sessions with pg_terminate_backend, which rolls them back. 0 = the duration
+	// of the lease; negative = it waits until they end.
 	//
-	// The candidate's role needs the privileges of their roles or of pg_signal_backend. Without them the
-	// takeover keeps waiting and reports who may end the sessions.
+	// To do so, the candidate's role needs the privileges of those sessions' roles, or of
+	// pg_signal_backend. Without them the takeover keeps waiting and reports who may end the sessions.
 	GuardTimeout time.Duration
 
 	// Answer configures the node's answers to status queries, and whether it resigns on request; see package
-	// introspect. The zero value only answers. It uses one more connection, which all elections and Lockers
-	// of a process in one database share.
+	// introspect. With the zero value, it answers and does not resign. Answers use one more connection,
+	// which all elections and Lockers of a process in one database share.
 	Answer introspect.Config
 
-	// Logger receives what is reported nowhere else: what a takeover waits for and what it ends (Warn). nil =
-	// discard.
+	// Logger receives events that are reported nowhere else: what a takeover waits for, and what it ends
+	// (Warn). nil = discard.
 	Logger *slog.Logger
 }
 

@@ -10,17 +10,17 @@ import (
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
 )
 
-// EraStep is the amount by which NewEra raises the era. It exceeds the number of promotions that a restore
-// may have undone.
+// EraStep is how much NewEra raises the era. It must exceed the number of promotions that a restore may
+// have undone.
 const EraStep = 16
 
 // NewEra raises the era of all elections of the table by EraStep and returns their number. Their next terms
 // are then greater than all that were counted before.
 //
-// It is for restores that the server cannot detect: of a copy from before a promotion, or where the clock
-// goes back. Run it on the restored database before candidates start. A leader keeps its term until it ends.
-// An election whose row was lost begins again at 1.1. If an era would be greater than driver.MaxEra, nothing
-// is changed.
+// It is for restores that the server cannot detect: if a copy from before a promotion was restored, or if
+// the clock was set back. Run it on the restored database before candidates start. A leader keeps its term
+// until it ends. An election whose row was lost starts over at 1.1. If an era would be greater than
+// driver.MaxEra, nothing is changed.
 func (b *Backend) NewEra(ctx context.Context) (elections int64, err error) {
 	err = pgreach.Do(ctx, b.plain, func(conn *pgx.Conn) error {
 		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {

@@ -19,12 +19,12 @@ var (
 	ErrStandby = session.ErrStandby
 )
 
-// ErrNoTransaction means that the argument of Guard or GuardSQL is not in a transaction: the guard ended with
-// its own statement. Nothing is guarded. The error does not depend on the term.
+// ErrNoTransaction means that the argument of Guard or GuardSQL is not in a transaction, so the guard ended
+// with its own statement. Nothing is guarded. The error does not depend on the term.
 var ErrNoTransaction = session.ErrNoTransaction
 
-// ErrReadOnly means that a guard that locks a row, such as those of shards, got a read-only transaction,
-// which is aborted. The error does not depend on the term. Guards of elections lock no row.
+// ErrReadOnly means that a guard that locks a row, as guards of shards do, got a read-only transaction.
+// The transaction is aborted. The error does not depend on the term. Guards of elections lock no row.
 var ErrReadOnly = txguard.ErrReadOnly
 
 // A PendingError describes what a takeover waits for. It matches driver.ErrPending and the cause of the
@@ -34,15 +34,16 @@ type PendingError struct {
 	// Guarded reports that a guarded transaction of an earlier term is in flight. Otherwise the session of an
 	// earlier leader is about to end.
 	Guarded bool
-	// PID is the server process of the blocking session. It is 0 if the last look found none, or if the
-	// transaction is prepared.
+	// PID is the server process of the blocking session. It is 0 if the last check found none, or if
+	// the transaction is prepared.
 	PID             uint32
 	ApplicationName string    // of that session
 	Role            string    // of that session, or of the role that prepared the transaction
 	Since           time.Time // start of the guarded transaction
 	Prepared        string    // gid of a prepared transaction; COMMIT PREPARED or ROLLBACK PREPARED ends it
-	// Needs is the privilege that the candidate's role lacks to end the guarded transaction's session after
-	// Config.GuardTimeout. It is "" if none is missing, or if the session is not to be ended.
+	// Needs is the privilege that the candidate's role lacks, and without which it cannot end the guarded
+	// transaction's session after Config.GuardTimeout. It is "" if none is missing, or if the session is
+	// not to be ended.
 	Needs  string
 	Waited time.Duration
 	Cause  error
@@ -65,8 +66,9 @@ func (e *PendingError) Is(target error) bool { return target == driver.ErrPendin
 // Unwrap returns the cause of the context.
 func (e *PendingError) Unwrap() error { return e.Cause }
 
-// A NotLeaderError reports that a guard refused a transaction, which cannot write any more. It matches
-// leader.ErrNotLeader. If the context ended with its term, it also matches the context's cause.
+// A NotLeaderError reports that a guard refused a transaction. The transaction cannot write any more.
+// It matches leader.ErrNotLeader. If the context ended with its term, it also matches the context's
+// cause.
 type NotLeaderError struct {
 	Election string      // "" if the context is not a leader's
 	Term     driver.Term // of the context
@@ -86,11 +88,12 @@ func (e *NotLeaderError) Is(target error) bool { return target == driver.ErrNotL
 // Unwrap returns the cause.
 func (e *NotLeaderError) Unwrap() error { return e.Cause }
 
-// A TxEndedError reports that the function run by InTx ended the transaction. It says what is committed then.
+// A TxEndedError reports that the function that InTx ran has ended the transaction. It says what
+// was committed.
 type TxEndedError = txguard.TxEndedError
 
 // A RowError reports that somebody has changed or deleted the row of an election while its leader leads. The
-// leader's guards still hold. The terms of later leaders may be no greater than its own. It matches
+// leader's guards still work. But the terms of later leaders may not be greater than its own. It matches
 // leader.ErrPermanent.
 type RowError struct {
 	Election, Table string
@@ -113,8 +116,9 @@ func (e *RowError) Error() string {
 // Is reports whether target is leader.ErrPermanent.
 func (e *RowError) Is(target error) bool { return target == driver.ErrPermanent }
 
-// A NameError reports that the leader on this key has another name for its election: two elections got one
-// key and share one leader. A deploy that renames an election causes it too, until its own nodes lead.
+// A NameError reports that the leader on this key has a different name for its election: two elections
+// were given the same key, and share one leader. A deploy that renames an election causes this error too,
+// until one of the new nodes leads.
 type NameError struct {
 	Key    string
 	Name   string // of this node's election

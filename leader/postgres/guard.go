@@ -24,7 +24,7 @@ type Beginner = txguard.Beginner
 type PgxTx = pgsession.PgxTx
 
 // A SQLTx is the part of a transaction that GuardSQL needs. *sql.Tx implements it, and so do the transactions
-// of libraries on top of it. GuardSQL sends no arguments, so their placeholder style does not matter. *sql.DB
+// of libraries built on it. GuardSQL sends no arguments, so their placeholder style does not matter. *sql.DB
 // and *sql.Conn implement it too, but GuardSQL refuses them with ErrNoTransaction.
 type SQLTx = pgsession.SQLTx
 
@@ -38,27 +38,29 @@ func (b *Backend) Bind(ctx context.Context) context.Context {
 // The transaction must be on the election's database. It may use any connection, also through a transaction
 // pooler.
 //
-// A leader that dies or stops halfway should not delay a takeover. So Guard also sets these limits for the
-// transaction, and keeps shorter ones (PostgreSQL manual, sections 20.11.1 and 20.3.2):
+// A leader that dies or stops in the middle of a transaction should not delay a takeover. So Guard also
+// sets these limits for the transaction, and keeps any shorter limits that are set (PostgreSQL manual,
+// sections 20.11.1 and 20.3.2):
 //
 //   - idle_in_transaction_session_timeout: the duration of the lease T
-//   - client_connection_check_interval, where the server's platform has it: T/4 or a second. The server then
-//     notices during a statement that the client has gone.
-//   - tcp_keepalives_idle and _interval (T/4, in whole seconds) and _count (3): the server then notices that
-//     the network has gone.
+//   - client_connection_check_interval, where the server's platform has it: T/4 or a second. With it, the
+//     server notices during a statement that the client has gone.
+//   - tcp_keepalives_idle and _interval (T/4, in whole seconds) and _count (3): with them, the server
+//     notices that the network has gone.
 //
-// If the term has ended, Guard returns a *NotLeaderError and the transaction is aborted: it cannot write any
-// more. The same happens if ctx is not derived from a leader's context. If ctx ended for another reason,
-// Guard returns its cause, and the transaction is aborted too. Any other error is the driver's.
+// If the term has ended, Guard returns a *NotLeaderError, and PostgreSQL has aborted the transaction: it
+// cannot write any more. The same happens if ctx is not derived from a leader's context. If ctx ended for
+// another reason, Guard returns its cause, and the transaction is aborted too. Any other error is the
+// driver's.
 //
 // Call Guard outside of savepoints, because a rollback to a savepoint older than the guard undoes the guard.
 // InTx takes care of that.
 //
-// Guard refuses anything outside of a transaction with ErrNoTransaction, whatever its type: a pool, a
+// If tx is not in a transaction, Guard returns ErrNoTransaction, whatever the type of tx: a pool, a
 // connection, a wrapper of one, or a transaction that has sent COMMIT. A second statement checks this on the
 // server: it reads a setting that the first one made for its transaction (PostgreSQL manual, SET LOCAL).
-// After this error nothing is guarded, including later writes on such a connection. A connection that has
-// sent BEGIN is in a transaction.
+// After this error nothing is guarded, and neither are later writes on such a connection. A connection that
+// has sent BEGIN is in a transaction.
 func Guard(ctx context.Context, tx PgxTx) error {
 	return guardOf(ctx).Guard(ctx, pgsession.FromPgx(tx))
 }
@@ -69,17 +71,17 @@ func GuardSQL(ctx context.Context, tx SQLTx) error {
 }
 
 // InTx runs fn in a transaction that commits only if the term of ctx still leads. It guards twice, with one
-// statement each: first, so that a term that has ended does no work, and again just before the commit,
-// outside of all savepoints. These statements also check that the transaction is still the one that InTx
-// began. fn may use savepoints (tx.Begin). It must neither commit nor roll back tx, nor reset its settings
-// (RESET ALL).
+// statement each. The first guard, before fn, ensures that a term that has ended does no work. The second
+// is the last statement before the commit, outside of all savepoints. These statements also check that the
+// transaction is still the one that InTx began. fn may use savepoints (tx.Begin). It must neither commit
+// nor roll back tx, nor reset its settings (RESET ALL).
 //
 // The error is one of these:
 //
-//   - fn's: the transaction is rolled back, as it is after a panic
+//   - the error of fn: the transaction is rolled back, as it is after a panic
 //   - Guard's
-//   - the commit's: if its connection failed, the commit can have taken effect, under this term, like any
-//     commit
+//   - the error of the commit: if its connection failed, the commit can have taken effect, under this
+//     term, like any commit
 //   - a *TxEndedError, if fn ended the transaction despite the rule above
 func InTx(ctx context.Context, pool Beginner, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return InTxOptions(ctx, pool, pgx.TxOptions{}, fn)

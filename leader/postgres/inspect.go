@@ -16,8 +16,8 @@ import (
 )
 
 // Leader returns the holder of the election lock, on a short-lived connection of its own. ok is false if
-// there is none. Where terms are counted, a holder without a term does not lead: it is a candidate that is
-// taking over, or not a candidate at all. Fields that the role may not see are zero.
+// there is none. If the election has terms, a holder without a term does not lead: it is a candidate that
+// is taking over, or not a candidate at all. Fields that the role may not see are zero.
 func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	err = pgreach.Do(ctx, b.plain, func(conn *pgx.Conn) error {
 		var h session.Holder

@@ -15,7 +15,8 @@ import (
 	"github.com/pglatch/pglatch/leader/postgres/internal/pgelection"
 )
 
-// Observe is Leader on the session on which this node stands for election. It opens no connection.
+// Observe is like Leader, but uses the session on which this node takes part in the election. It
+// opens no connection.
 func (b *Backend) Observe(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	err = b.onLockSession(ctx, func(t *lockSession) error {
 		if err := t.session.Ping(); err != nil { // the ping ends the watch

@@ -15,8 +15,8 @@ import (
 )
 
 // Schema returns the SQL that creates the table of terms unless it exists, for migrations. table is as in
-// Config; "" = DefaultTable. Candidates need SELECT, INSERT and UPDATE on it. An election has one row. If its
-// row is deleted, its terms begin again.
+// Config; "" = DefaultTable. Candidates need SELECT, INSERT and UPDATE on it. An election has one row. If
+// that row is deleted, the election's terms start over.
 func Schema(table string) string { return pgtable.SQL(termTable(cmp.Or(table, DefaultTable))) }
 
 func termTable(name string) pgtable.Table {

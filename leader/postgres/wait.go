@@ -9,9 +9,10 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// Wait waits for the election lock in the server's queue, in steps that keep the server's snapshots young. It
-// returns nil as soon as the lock is held, and at once before the first attempt. When ctx ends, it returns
-// ctx's cause. If the server did not answer then, the error also matches driver.ErrConnection.
+// Wait waits for the election lock in the server's queue. It waits in short steps, so that no old snapshot
+// holds back vacuum. It returns nil as soon as the lock is held, and at once before the first attempt. When
+// ctx ends, it returns ctx's cause. If the server did not answer at that time, the error also matches
+// driver.ErrConnection.
 func (b *Backend) Wait(ctx context.Context) error {
 	if b.dialer == nil {
 		return nil

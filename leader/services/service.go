@@ -14,8 +14,8 @@ import (
 // A Service runs only on the leader, such as a scheduler.
 type Service interface {
 	// Start starts the service and returns when it is running. ctx ends with leadership, not with Start:
-	// goroutines of the service may keep it, and guarded operations need it. On an error nothing may be left
-	// running, because Stop is not called then.
+	// goroutines of the service may keep it, and guarded operations need it. If Start returns an error, it
+	// must leave nothing running, because Stop is not called then.
 	Start(ctx context.Context) error
 	// Stop stops the service and returns when the service has ended completely. The ctx of Start has already ended.
 	// The ctx of Stop has not ended, and bounds it.
@@ -27,14 +27,14 @@ type Spec struct {
 	// Name identifies the service in logs and errors. Required, and unique.
 	Name string
 
-	// New creates the service, each time the node becomes leader; a follower never calls it. ctx is that of
-	// Start. Required.
+	// New creates the service, each time the node becomes leader; a follower never calls it. ctx is the
+	// context that Start gets. Required.
 	New func(ctx context.Context) (Service, error)
 
-	// StartTimeout bounds New and Start together. 0 = that of the Config.
+	// StartTimeout bounds New and Start together. 0 = Config.StartTimeout.
 	StartTimeout time.Duration
 
-	// StopTimeout bounds Stop. 0 = that of the Config.
+	// StopTimeout bounds Stop. 0 = Config.StopTimeout.
 	StopTimeout time.Duration
 }
 
@@ -49,7 +49,7 @@ func (e *Error) Error() string { return "leader: service " + e.Service + ": star
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// The reasons why a service did not start or stop, besides its own errors.
+// ErrTimeout is the reason if a service did not start or stop in time.
 var (
 	ErrTimeout   = errors.New("not done in time")
 	errNoService = errors.New("New returned no service")

@@ -85,7 +85,7 @@ func wrong(field string, value any, remedy string) error {
 // Run runs the services while the node leads, with Elector.Run. It returns when ctx ends or the Elector
 // stops, and starts the Elector if it is not started.
 //
-// On each leadership, recovered ones included, Run creates and starts the services one after the other, in
+// Each time leadership begins or is recovered, Run creates and starts the services one after the other, in
 // their order. When leadership ends, it stops them in reverse order, each within its time. A service that
 // takes longer does not delay the stop of the next. Leadership is released only when all have stopped, or
 // after the Elector's DrainTimeout.
@@ -94,8 +94,8 @@ func wrong(field string, value any, remedy string) error {
 // started services stop in reverse order, and others may lead. The reason is logged and reported to OnError
 // as an *Error. The node takes part again as after StepDown.
 //
-// A Start or Stop that does not return counts as work that continues: see leader.Config.KeepUntilDrained. A
-// Start that succeeds too late is followed by its Stop.
+// A Start or Stop that does not return counts as work that continues: see leader.Config.KeepUntilDrained.
+// If a Start succeeds too late, Run calls its Stop.
 func (s *Group) Run(ctx context.Context) error {
 	return s.elector.Run(ctx, s.serve)
 }

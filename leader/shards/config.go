@@ -26,8 +26,8 @@ const (
 	DefaultDrainTimeout   = 30 * time.Second
 )
 
-// A Config configures a node's part in the group. The zero value of every field but Name, Backend and one of
-// Shards, Count and List is a good default.
+// A Config configures a Node. Name, Backend and one of Shards, Count and List are required. The zero value
+// of every other field is a good default.
 type Config struct {
 	// Name identifies the group of shards in logs and errors. Required.
 	Name string
@@ -35,20 +35,20 @@ type Config struct {
 	// Backend stores the ownership. Required, and not shared with another Node.
 	Backend driver.Backend
 
-	// Identity distinguishes this node from others and must be unique. "" = that of an Elector: the host name
-	// and a random suffix, new for each Node.
+	// Identity distinguishes this node from others and must be unique. "" = the host name and a random
+	// suffix, new for each Node, as for an Elector.
 	Identity string
 
-	// Shards are the names of all shards of the group; this node gets its part of them. One of Shards, Count
-	// and List is required.
+	// Shards lists the names of all shards of the group; this node gets its part of them. One of Shards,
+	// Count and List is required.
 	Shards []string
 
 	// Count is short for Shards "0", "1", … up to Count-1.
 	Count int
 
 	// List returns the names, if they change over time. It is called when Run begins, and each time
-	// ListChanged has a value. If it fails, the error is reported, the names stay unchanged, and it is called
-	// again after LookInterval. Its ctx ends with Run's, or after LeaseDuration.
+	// ListChanged receives a value. If it fails, the error is reported, the names stay unchanged, and it is
+	// called again after LookInterval. Its ctx ends when Run's ctx ends, or after LeaseDuration.
 	List        func(ctx context.Context) ([]string, error)
 	ListChanged <-chan struct{}
 
@@ -57,34 +57,35 @@ type Config struct {
 	Weight int
 
 	// LeaseDuration is how long ownership lasts without a renewal. If a node is stopped or cut off, others
-	// can own its shards after this time at most. 0 = 15 s; 500 ms to 24 h.
+	// can own its shards after at most this time. 0 = 15 s; 500 ms to 24 h.
 	LeaseDuration time.Duration
 
 	// RenewInterval is the time between renewals. One renewal covers all shards of a session. 0 =
 	// LeaseDuration/3.
 	RenewInterval time.Duration
 
-	// RenewTimeout bounds one call of the backend. 0 = LeaseDuration/3. To open a session, each attempt after one that
-	// took too long has twice the time, up to LeaseDuration.
+	// RenewTimeout bounds one call of the backend. 0 = LeaseDuration/3. If an attempt to open a session takes too
+	// long, the next attempt has twice the time, up to LeaseDuration.
 	RenewTimeout time.Duration
 
-	// LossDrain is the time that work has to stop if renewals fail: the contexts of a session's shards end
-	// this long before its lease can. 0 = LeaseDuration/10; negative = none.
+	// LossDrain is how much time work is given to stop if renewals fail: the contexts of a session's
+	// shards end this long before its lease can. 0 = LeaseDuration/10; negative = none.
 	LossDrain time.Duration
 
-	// LookInterval is the time between two looks at the members and owners. The node also looks when its
+	// LookInterval is how often the node queries the members and owners. It also does so when its
 	// backend reports a change. 0 = LeaseDuration/5.
 	LookInterval time.Duration
 
-	// MinStay is how long a shard stays with the node that claimed it before it moves to even out. Pinned
-	// shards, and shards of nodes that are gone or drain, move at once. 0 = LeaseDuration; negative = none.
+	// MinStay is how long a shard stays with the node that claimed it before it can move for balance.
+	// Pinned shards, and shards of nodes that are gone or draining, move at once. 0 = LeaseDuration;
+	// negative = none.
 	MinStay time.Duration
 
-	// MovesPerSecond limits how many shards this node gives up per second to even out. 0 = 100.
+	// MovesPerSecond limits how many shards this node gives up per second for balance. 0 = 100.
 	MovesPerSecond int
 
-	// DrainTimeout bounds the wait for a shard's work to end when the shard is given up. The node keeps
-	// renewing it meanwhile. 0 = 30 s.
+	// DrainTimeout bounds the wait for a shard's work to end when the shard is given up. Meanwhile the
+	// node keeps renewing it. 0 = 30 s.
 	DrainTimeout time.Duration
 
 	// KeepUntilDrained decides between release and keeping when DrainTimeout has passed. false = the shard is
@@ -93,13 +94,13 @@ type Config struct {
 	KeepUntilDrained bool
 
 	// Restart sets the delay before work that failed or panicked begins again on this node, by the number of
-	// consecutive failures. A failure after a run of a minute counts as the first. nil =
-	// backoff.Exponential{MaxAttempts: 5}.
+	// consecutive failures. If work fails after it has run for a minute, the count starts again at one. nil
+	// = backoff.Exponential{MaxAttempts: 5}.
 	//
 	// If Restart allows no further attempt, the shard is given away. This node does not claim it again for
 	// four times LeaseDuration, and at least a minute. If the shard is pinned to this node, or no other node
-	// would claim it, the node keeps it instead. Its work then begins again after the same time, and OnError
-	// is called.
+	// would claim it, the node keeps the shard instead. The work then begins again after the same time, and
+	// OnError is called.
 	Restart backoff.Strategy
 
 	// Callbacks receive the node's events.

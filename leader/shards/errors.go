@@ -8,15 +8,17 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// ErrGaveAway is the reason for releasing a shard whose work failed as often as Config.Restart allows.
+// ErrGaveAway is the reason for the release of a shard whose work failed as often as Config.Restart
+// allows.
 var ErrGaveAway = errors.New("its work failed too often")
 
-// ErrIdentity is reported if another node has this node's identity, or a hanging process had it before. No
-// shard then has two owners. But the two nodes do not even out, and orders from people to one apply to both.
+// ErrIdentity is reported if another node has this node's identity, or a process that hangs has it. Even
+// then no shard has two owners. But shards are not balanced between the two nodes, and pins and drains of
+// one apply to both.
 var ErrIdentity = errors.New("another node has the same identity")
 
-// A LostError is the cause with which the context of a shard's work ends when the shard is lost. If the shard
-// is given up, the cause is leader.ErrReleased.
+// A LostError is the cause of the context of a shard's work when the shard was lost. If the shard is given
+// up, the cause is leader.ErrReleased.
 type LostError struct {
 	Group string
 	Shard Shard

@@ -48,7 +48,8 @@ type Callbacks struct {
 	// OnAcquired is called when an ownership begins. Work may already have begun.
 	OnAcquired func(Shard)
 
-	// OnReleased is called when a shard was given up. Work has returned, or DrainTimeout is over.
+	// OnReleased is called when a shard was given up. Work has returned, or DrainTimeout has
+	// passed.
 	OnReleased func(Shard)
 
 	// OnLost is called when a shard was taken away, with the reason. The context has already ended.
@@ -61,7 +62,7 @@ type Callbacks struct {
 	// OnError is called for every other error.
 	OnError func(error)
 
-	// OnStopped is called when Run ends. The error is nil if the end of Run's ctx was the reason.
+	// OnStopped is called when Run ends. The error is nil if Run ended because its ctx did.
 	OnStopped func(error)
 }
 

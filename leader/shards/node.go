@@ -10,20 +10,18 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// A Shard is the unit that one node at a time works on. Its term is greater than all earlier terms of the
-// same shard, on every node: a fencing token.
+// A Shard is the unit that one node at a time works on. Its term is a fencing token: it is greater than
+// all earlier terms of the same shard, on every node.
 type Shard struct {
 	Name string
 	Term leader.Term
 }
 
-// A Node owns a part of a group's shards for its process, while Run runs. Its methods are safe for concurrent
-// use.
+// A Node owns its part of a group's shards while Run runs. Its methods are safe for concurrent use.
 //
-// The goroutine that called Run drives the node: it alone decides what to claim and release, and waits for the
-// callbacks, one at a time. Calls of the backend, one at a time on each session, and of List run in other goroutines. Each
-// session has a goroutine that renews it, so a slow call costs no ownership. Each shard's work has its own
-// goroutine.
+// The goroutine that called Run drives the node: it alone decides what to claim and release, and waits for the callbacks,
+// one at a time. Calls of the backend, one at a time on each session, and of List run in other goroutines. Each session
+// has a goroutine that renews it, so no ownership is lost because of a slow call. Each shard's work has its own goroutine.
 type Node struct {
 	config  Config
 	log     *slog.Logger
@@ -69,8 +67,8 @@ func (n *Node) Name() string { return n.config.Name }
 // Identity returns this node's identity.
 func (n *Node) Identity() string { return n.config.Identity }
 
-// Owned returns the shards on which this node may work now, by name. It does no I/O and checks the clock, as
-// their contexts do.
+// Owned returns the shards on which this node may work now, sorted by name. It does no I/O. Like the
+// contexts of the shards, it checks the clock.
 func (n *Node) Owned() []Shard {
 	n.mu.Lock()
 	var all []Shard
@@ -84,8 +82,8 @@ func (n *Node) Owned() []Shard {
 	return all
 }
 
-// SetWeight changes this node's part of the shards. With a smaller weight it gives some up, as far as others
-// take them. It returns an error for an invalid weight, and then changes nothing.
+// SetWeight changes this node's part of the shards. With a smaller weight, the node gives some shards up, if
+// others take them. If the weight is invalid, SetWeight returns an error and changes nothing.
 func (n *Node) SetWeight(weight int) error {
 	if weight < 1 || weight > MaxWeight {
 		return wrongWeight(weight)

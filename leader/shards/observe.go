@@ -11,18 +11,18 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/internal/plan"
 )
 
-// A Group is a snapshot of all nodes and shards, taken by an observer that takes no part. It is for people
+// A Group is a snapshot of all nodes and shards, made by an observer that is not a node. It is for people,
 // and may already be out of date.
 type Group struct {
-	// Members by identity: the nodes that take part, and absent ones that are drained, pinned to, or an
-	// owner.
+	// Members lists, by identity, the nodes that take part. It also lists absent nodes that are
+	// drained, own a shard, or have a shard pinned to them.
 	Members []Member
-	// Shards by name, both owned and free. As long as the snapshot is not Certain, a shard that was once in a
-	// list and is in none any more is among them.
+	// Shards lists the shards by name, both owned and free. If the snapshot is not Certain, they include
+	// shards that were once in a list and are in no list any more.
 	Shards []Seen
-	// Certain means that all members have one list, and that Shards are exactly the shards of it. If it is
-	// false, a listed shard that nobody has owned yet may be missing. A free shard may also be in no list any
-	// more.
+	// Certain means that all members have the same list, and that Shards has exactly the shards of that list.
+	// If it is false, a listed shard that nobody has owned yet may be missing. A free shard may also be in no
+	// list any more.
 	Certain bool
 	// Pins maps each pinned shard to an identity, including shards that are not in Shards.
 	Pins map[string]string
@@ -45,7 +45,7 @@ type Seen struct {
 	Pin   string      // identity of the node that it is pinned to; "" = none
 }
 
-// Observe returns a snapshot of a group without taking part. The error is the backend's.
+// Observe returns a snapshot of a group. It does not become a member. The error is the backend's.
 func Observe(ctx context.Context, o driver.Observer) (Group, error) {
 	seen, err := o.Observe(ctx)
 	if err != nil {

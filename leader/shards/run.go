@@ -17,13 +17,13 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/internal/plan"
 )
 
-// Run takes part until ctx ends. It calls work for each shard that the node owns, in a goroutine of its own.
-// The context of work has the values of ctx, and ends before another node can own the shard, with the
-// exceptions in doc.go. When a shard is given up, its context ends first, then work returns, and only then is
-// the shard released. DrainTimeout bounds that wait.
+// Run makes the node take part in the group until ctx ends. It calls work for each shard that the node owns,
+// each in a goroutine of its own. The context of work has the values of ctx, and ends before another node can
+// own the shard, with the exceptions in doc.go. When a shard is given up, its context ends first, then work
+// returns, and only then is the shard released. DrainTimeout bounds that wait.
 //
-// Work that returns nil is done: the node keeps the shard, so that no other node repeats the work. If work
-// returns an error or panics, see Config.Restart.
+// If work returns nil, it is done: the node keeps the shard, so that no other node repeats the work. If
+// work returns an error or panics, see Config.Restart.
 //
 // When ctx ends, Run gives up all shards in that way. It returns nil when all calls of work have returned.
 // Run returns an error that matches leader.ErrPermanent and leader.ErrGaveUp if no session was ever open and

@@ -8,7 +8,7 @@ type Stats struct {
 
 	Acquired int64 // claims that succeeded
 	Refused  int64 // claims of shards that another node owned
-	Moved    int64 // shards given up to even out
+	Moved    int64 // shards given up for balance
 	Released int64 // shards given up, moved ones included
 	Lost     int64
 	Failures int64 // failures of work, panics included

@@ -1,5 +1,5 @@
 // Package pgguard carries the term of an election or a shard in a context, for the guards of package
-// leader/postgres. It finds and ends guarded transactions that hold a takeover up.
+// leader/postgres. It finds and ends guarded transactions that hold up a takeover.
 package pgguard
 
 import (
@@ -25,7 +25,7 @@ const (
 
 type tokenKey struct{}
 
-// Of returns the token of a leader's context, nil for any other.
+// Of returns the token of a leader's context, or nil if ctx is not one.
 func Of(ctx context.Context) *Token {
 	t, _ := ctx.Value(tokenKey{}).(*Token)
 	return t

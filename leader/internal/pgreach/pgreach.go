@@ -13,7 +13,7 @@ import (
 )
 
 // Unreachable makes an error of a connection match driver.ErrConnection. If the error persists until somebody
-// changes something, it also matches driver.ErrPermanent. Its text stays.
+// changes something, it also matches driver.ErrPermanent. Its text does not change.
 func Unreachable(err error) error {
 	if errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrRefused) || errors.Is(err, session.ErrLost) {
 		err = Connection(err)

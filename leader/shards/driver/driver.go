@@ -15,16 +15,17 @@ type Term = driver.Term
 // A Backend stores the shards of one group. Its methods are safe for concurrent use.
 type Backend interface {
 	// Sessions returns the number of sessions that a node should open, one or more. The node spreads its
-	// shards over them, so that the end of one session costs only a part.
+	// shards over them, so that the end of one session costs only some of its shards.
 	Sessions() int
-	// Open opens a session for a node that announces itself as self. It lasts for ttl from the start of the
-	// call, and from the start of each good Renew. An error that matches driver.ErrPermanent of leader/driver
-	// means that no later call succeeds until somebody changes something. The text of an error begins with
-	// the cause.
+	// Open opens a session for a node that announces itself as self. The session lasts for ttl from the start
+	// of the call, and from the start of each successful Renew. An error that matches ErrPermanent of
+	// leader/driver means that no later call succeeds until somebody fixes the cause. The text of an error
+	// begins with the cause.
 	Open(ctx context.Context, self Member, ttl time.Duration) (Session, error)
 }
 
-// ErrUnclaimable means that none of the names of a claim can be claimed now, for reasons of their own.
+// ErrUnclaimable means that none of the names of a claim can be claimed now, for reasons that lie
+// in these shards.
 var ErrUnclaimable = errors.New("these shards cannot be claimed now")
 
 // ErrSlow means that a claim took too long and was given up. Claims of fewer names may succeed.
@@ -43,9 +44,9 @@ type Session interface {
 	// may be empty. It should be one round trip.
 	Look(ctx context.Context, known uint64) (View, error)
 
-	// Claim makes one attempt for each name and waits for no other session. The session owns none of the
-	// names yet. Claim returns the names that the session owns now, in any order. Other sessions own the
-	// rest.
+	// Claim makes one attempt for each name, and does not wait for other sessions. The session owns none
+	// of the names yet. Claim returns the names that the session owns now, in any order. Other sessions
+	// own the rest.
 	//
 	// After an error the outcome is unknown, and the caller then calls Release for all names. An error that
 	// matches ErrUnclaimable means that claims of other names may succeed. A Claim must not delay a Renew for
@@ -54,37 +55,38 @@ type Session interface {
 	Claim(ctx context.Context, names []string) ([]Grant, error)
 
 	// Release gives up names, so that others can claim them at once. A name that the session does not own is
-	// not an error and stays unchanged. After an error the ownership of the names ends by the ttl at the
-	// latest: the session ensures that, if necessary by its own end.
+	// not an error and stays unchanged. After an error, the ownership of the names ends after the ttl at the
+	// latest. The session ensures that, if necessary by ending itself.
 	Release(ctx context.Context, names []string) error
 
-	// Renew extends the session, and all that it owns, to ttl from the start of the call. lost are names that
-	// the session no longer owns although it lasts; they can come with an error. An error that matches
-	// ErrLost of leader/driver means that the session has ended. After any other error the caller may try
-	// again.
+	// Renew extends the session, and everything it owns, until ttl after the start of the call. lost lists
+	// names that the session no longer owns although it lasts; it can come together with an error. An error
+	// that matches ErrLost of leader/driver means that the session has ended. After any other error the
+	// caller may try again.
 	Renew(ctx context.Context, ttl time.Duration) (lost []string, err error)
 
-	// Lost returns a channel that is closed when the session is known to have ended without a request. nil =
-	// only Renew detects that.
+	// Lost returns a channel that is closed as soon as it is known, without a request, that the session has
+	// ended. nil = only Renew detects that.
 	Lost() <-chan struct{}
 
 	// Changed returns a channel that receives a value when something has changed: a shard became free, a node
 	// came or went, or a pin changed. Signals may be missed, and none is required. nil = no signals.
 	Changed() <-chan struct{}
 
-	// Changes returns what the signals since the last call were about. It does no I/O. After a signal without
-	// changes the node does nothing.
+	// Changes returns the changes that the signals since the last call were about. It does no I/O. If a
+	// signal comes with no changes, the node does nothing.
 	Changes() Changes
 
-	// Leave releases all that the session owns and ends it in good order. Only Close is called after it.
+	// Leave releases everything the session owns, and ends the session in good order. Only Close is
+	// called after it.
 	Leave(ctx context.Context) error
 
-	// Close drops the session at once without waiting for the network. Its shards are free at its ttl at the
-	// latest. It may be called again.
+	// Close drops the session at once without waiting for the network. The session's shards are free after
+	// its ttl at the latest. Close may be called again.
 	Close() error
 }
 
-// Changes are hints of what others did. They may be out of date.
+// Changes are hints about what other nodes did. They may be out of date.
 type Changes struct {
 	Released []string // shards
 	Leaving  []string // identities of nodes that have announced that they drain
@@ -108,21 +110,22 @@ type Binder interface {
 	Bind(ctx context.Context, g Grant) context.Context
 }
 
-// An Operator is a Backend through which people move shards. Their orders stay until they change them, also
-// while the node is away.
+// An Operator is a Backend through which people move shards. Their orders stay until they change them, even
+// while the node is absent.
 type Operator interface {
-	// Pin makes the member of this identity own a shard while it takes part. "" removes the pin.
+	// Pin makes the member with this identity own a shard while the member is present. "" removes
+	// the pin.
 	Pin(ctx context.Context, shard, identity string) error
-	// Drain makes the member of this identity give up its shards and claim nothing. Views show it as a Member
-	// that is Draining. drain = false cancels the order.
+	// Drain makes the member with this identity give up its shards and claim nothing. Views show it as a
+	// Member that is Draining. drain = false cancels the order.
 	Drain(ctx context.Context, identity string, drain bool) error
 }
 
-// An Observer is a Backend whose shards can be listed without a node, as "pglatch shards ls" does. It opens
-// no Session, and has no effect on the nodes.
+// An Observer is a Backend whose shards can be listed without a node, as "pglatch shards ls" does. Listing
+// them opens no Session, and has no effect on the nodes.
 type Observer interface {
-	// Observe returns a view of all nodes. Unlike a Look it does not come from a node, which knows the names
-	// of its shards. So the backend must store the names, not only their hashes. An unknown group, or an
-	// empty table or store, is an empty Observation and not an error.
+	// Observe returns a view of all nodes. Unlike Look, it is not called by a node, which would know the
+	// names of its shards. So the backend must store the names, not only their hashes. For an unknown group,
+	// or an empty table or store, it returns an empty Observation and no error.
 	Observe(ctx context.Context) (Observation, error)
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// DefaultTable is the table with the terms of all shards of a database. Two more tables have its name with
-// _member and _order appended.
+// DefaultTable is the table with the terms of all shards of a database. Two more tables have the same
+// name, with _member and _order appended.
 const DefaultTable = "public.pglatch_shard"
 
 // A ConnectFunc opens a connection with the given settings. It must keep them: they make the connection fit
 // for a lock session.
 type ConnectFunc = func(context.Context, *pgx.ConnConfig) (*pgx.Conn, error)
 
-// A Config configures how a Backend reaches a group of shards. Namespace is required, and one of DSN and
-// ConnConfig. The zero value of every other field is a good default.
+// A Config configures how a Backend reaches a group of shards. Namespace and one of DSN and ConnConfig
+// are required. The zero value of every other field is a good default.
 type Config struct {
 	// DSN is a PostgreSQL URL or keyword/value string. It must lead to the primary, not through a pool in
 	// transaction mode.
@@ -38,8 +38,8 @@ type Config struct {
 	// dialers, tracers. It is copied.
 	ConnConfig *pgx.ConnConfig
 
-	// BeforeConnect may change the copy of the settings before each connection, for example for passwords
-	// that rotate. nil = no change.
+	// BeforeConnect may change the copy of the settings before each connection is made, for example to
+	// rotate passwords. nil = no change.
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
 	// Connect opens the connections, for tests and custom drivers. nil = pgx.ConnectConfig.
@@ -53,30 +53,31 @@ type Config struct {
 	// most. "" = DefaultTable.
 	Table string
 
-	// CreateTable creates missing tables with the connection's role. false = a missing table is an error that
-	// says how to create it.
+	// CreateTable lets the node create missing tables, with the connection's role. false = a missing table is
+	// an error that says how to create it.
 	CreateTable bool
 
-	// MaxLocks limits claims by the server's total number of locks, of every kind and owner: at this number a
-	// claim takes no more. All sessions share the lock table, and when it is full none can do anything. 0 =
-	// three quarters of max_locks_per_transaction × (max_connections + max_prepared_transactions).
+	// MaxLocks limits claims by the server's total number of locks, of every kind and owner: while the server
+	// has this many, a claim takes no more. All sessions share the lock table, and when it is full, no
+	// session can do anything. 0 = three quarters of max_locks_per_transaction × (max_connections +
+	// max_prepared_transactions).
 	MaxLocks int64
 
-	// Answer configures the node's answers to queries about its shards; see package introspect. The zero
-	// value answers. It uses one more connection, which all shards, elections and Lockers of a process in one
-	// database share.
+	// Answer configures the node's answers to queries about its shards; see package introspect. With the zero
+	// value, the node answers. Answers use one more connection, which all shards, elections and Lockers of a
+	// process in one database share.
 	Answer introspect.Config
 
-	// GuardTimeout is how long a claim waits for the guarded transactions of earlier terms of its shard. Then
-	// it ends their sessions with pg_terminate_backend, which rolls them back. 0 = the duration of the lease;
-	// negative = it waits until they end.
+	// GuardTimeout is how long a claim waits for the guarded transactions of earlier terms of its shard.
+	// After that, the claim ends their sessions with pg_terminate_backend, which rolls them back. 0 = the
+	// duration of the lease; negative = it waits until they end.
 	//
-	// The connection's role needs the privileges of their roles or of pg_signal_backend. Without them the
-	// claim keeps waiting and reports who may end the sessions.
+	// To do so, the connection's role needs the privileges of those sessions' roles, or of
+	// pg_signal_backend. Without them the claim keeps waiting and reports who may end the sessions.
 	GuardTimeout time.Duration
 
-	// Logger receives what is reported nowhere else: shards that cannot be claimed, and sessions that are
-	// ended for them (Warn). nil = discard.
+	// Logger receives events that are reported nowhere else: shards that cannot be claimed, and sessions
+	// that a claim ends (Warn). nil = discard.
 	Logger *slog.Logger
 }
 

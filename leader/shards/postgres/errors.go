@@ -21,7 +21,8 @@ var (
 	ErrPooler = session.ErrPooler
 	// ErrStandby means that the server is a standby, which has a lock space of its own.
 	ErrStandby = session.ErrStandby
-	// ErrLockTableFull means that the server has no room for more locks, or that MaxLocks leaves none.
+	// ErrLockTableFull means that the server has no room for more locks, or that MaxLocks allows no
+	// more.
 	ErrLockTableFull = session.ErrLockTableFull
 )
 
@@ -29,7 +30,7 @@ var (
 type TableError struct {
 	Table    string // the table of terms
 	Missing  bool   // one of the tables does not exist
-	Outdated bool   // one lacks a column that this version needs; if neither, the role lacks rights
+	Outdated bool   // one of the tables lacks a column that this version needs; if neither is set, the role lacks rights
 	Cause    error
 }
 
@@ -53,8 +54,8 @@ func (e *TableError) Is(target error) bool { return target == driver.ErrPermanen
 // Unwrap returns the cause, usually the server's error.
 func (e *TableError) Unwrap() error { return e.Cause }
 
-// A ClashError reports that two shards have the same key. 2 of 10,000 names clash with a probability of 2⁻²²;
-// names that are integers of 32 bits never clash. The other shard can be owned, and this one cannot. Rename
+// A ClashError reports that two shards have the same key. Among 10,000 names, two clash with a probability of
+// 2⁻²²; names that are 32-bit integers never clash. The other shard can be owned, but this one cannot. Rename
 // one of them.
 type ClashError struct {
 	Shard, Other string
@@ -68,8 +69,8 @@ func (e *ClashError) Error() string {
 // Is reports whether target is driver.ErrUnclaimable of package shards.
 func (e *ClashError) Is(target error) bool { return target == shardsdriver.ErrUnclaimable }
 
-// A BudgetError reports that a claim got nothing because the server has too many locks. It matches
-// ErrLockTableFull. Shards that were owned before stay owned.
+// A BudgetError reports that a claim got no shards because the server has too many locks. It
+// matches ErrLockTableFull. Shards that were owned before stay owned.
 type BudgetError struct {
 	Wanted int   // how many shards were left out
 	Locks  int64 // locks of the server
@@ -84,13 +85,13 @@ func (e *BudgetError) Error() string {
 // Is reports whether target is ErrLockTableFull.
 func (e *BudgetError) Is(target error) bool { return target == ErrLockTableFull }
 
-// A GuardedError reports that a claim got nothing because guarded transactions of earlier terms are under
-// way. They end by the timeouts that Guard has set for them, or when Config.GuardTimeout is over. Then the
+// A GuardedError reports that a claim got no shards because guarded transactions of earlier terms are
+// under way. They end by the timeouts that Guard has set for them, or after Config.GuardTimeout. Then the
 // shards can be claimed. It matches driver.ErrUnclaimable.
 type GuardedError struct {
 	Shards []string
-	// Pending describes a transaction that blocks one of the shards. nil = the claim has not looked yet, or
-	// saw none because somebody has locked the row by hand.
+	// Pending describes a transaction that blocks one of the shards. nil = the claim has not checked yet,
+	// or found no such transaction because somebody has locked the row by hand.
 	Pending *PendingError
 }
 
@@ -105,9 +106,9 @@ func (e *GuardedError) Error() string {
 // Is reports whether target is driver.ErrUnclaimable of package shards.
 func (e *GuardedError) Is(target error) bool { return target == shardsdriver.ErrUnclaimable }
 
-// A SlowError reports that a claim had no answer within a quarter of the lease, or three seconds. It was
-// cancelled, because renewals wait behind it. The session lasts, keeps the shards that it owned before, and
-// owns none of the names. It matches driver.ErrSlow.
+// A SlowError reports that a claim was not answered within a quarter of the lease, or three seconds. It was
+// cancelled, because renewals wait behind it. The session continues, keeps the shards that it owned before,
+// and owns none of the claimed names. It matches driver.ErrSlow.
 type SlowError struct {
 	PID   uint32 // pid of the session
 	Cause error

@@ -27,14 +27,15 @@ type NotLeaderError = postgres.NotLeaderError
 // tenant=7".
 type PendingError = postgres.PendingError
 
-// A TxEndedError reports that the function run by InTx ended the transaction. It says what is committed then.
+// A TxEndedError reports that the function that InTx ran has ended the transaction. It says what
+// was committed.
 type TxEndedError = postgres.TxEndedError
 
 // ErrNoTransaction means that the argument of Guard or GuardSQL is not in a transaction: nothing is guarded.
 var ErrNoTransaction = postgres.ErrNoTransaction
 
-// ErrReadOnly means that a guard got a read-only transaction, which is aborted: a guard locks the shard's
-// row. The error does not depend on the term.
+// ErrReadOnly means that a guard got a read-only transaction, which it cannot use, because it locks the
+// shard's row. The transaction is aborted. The error does not depend on the term.
 var ErrReadOnly = postgres.ErrReadOnly
 
 // Bind implements driver.Binder: it adds to the context of a shard's work the values that Guard and InTx
@@ -46,30 +47,32 @@ func (o *lockSession) Bind(ctx context.Context, g driver.Grant) context.Context 
 	})
 }
 
-// Guard lets the transaction continue only if no later term of the shard has begun, and none can begin until
-// it has ended. So the transaction commits before any later term begins, or not at all.
+// Guard lets the transaction continue only if no later term of the shard has begun. None can begin until the
+// transaction has ended. So the transaction commits before any later term begins, or not at all.
 //
 // ctx is the context of the shard's work, or derived from it. The transaction must be on the database of the
-// shards. It may use any connection, also through a transaction pooler. It needs SELECT and UPDATE on the
+// shards. It may use any connection, even through a transaction pooler. It needs SELECT and UPDATE on the
 // table of terms, whose row Guard locks FOR SHARE. If the transaction is read-only, the error is ErrReadOnly.
 //
 // If a later term has begun, Guard returns a *NotLeaderError, which matches leader.ErrNotLeader, and the
-// transaction is aborted: it cannot write any more. The same happens if ctx is not of a shard, or has ended
-// with the ownership. It also happens in another database, even if that has a shard of the same name and term.
+// transaction is aborted: it cannot write any more. The same happens if ctx is not the context of a shard's
+// work, or has ended with the ownership. It also happens in another database, even if that has a shard of the
+// same name and term.
 //
-// If ctx has not ended, Guard works until the next term begins, which waits for it. In repeatable read and
-// serializable, a term that has ended since the transaction's snapshot can also cause a serialization failure.
+// As long as ctx has not ended, Guard succeeds until the next term begins, and the next term waits for the
+// transaction. In repeatable read and serializable, a term that has ended since the transaction's snapshot can
+// also cause a serialization failure.
 //
-// Otherwise it behaves like Guard of package leader/postgres: in the settings that keep a node that stops
-// halfway from blocking the shard, in savepoints, and outside of transactions.
+// In all else it behaves like Guard of package leader/postgres: in savepoints, outside of transactions,
+// and in the timeouts that it sets, so that a stopped node does not block the shard.
 func Guard(ctx context.Context, tx PgxTx) error { return postgres.Guard(ctx, tx) }
 
 // GuardSQL is Guard for database/sql.
 func GuardSQL(ctx context.Context, tx SQLTx) error { return postgres.GuardSQL(ctx, tx) }
 
-// InTx runs fn in a transaction that commits only if the shard's term lasts. It guards first, and again as
-// the last statement before the commit. It behaves like InTx of package leader/postgres and returns its
-// errors.
+// InTx runs fn in a transaction that commits only if the shard's term lasts. It guards before fn runs, and
+// again with the last statement before the commit. It behaves like InTx of package leader/postgres and
+// returns its errors.
 func InTx(ctx context.Context, pool Beginner, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return postgres.InTx(ctx, pool, fn)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Observe implements driver.Observer, on a connection of its own, which takes no lock. It needs SELECT on the
-// three tables. A shard that was ever owned is known until somebody deletes its row.
+// three tables. Any shard that was ever owned is included until somebody deletes its row.
 func (b *Backend) Observe(ctx context.Context) (o driver.Observation, err error) {
 	var seen group.View
 	var terms []group.Term

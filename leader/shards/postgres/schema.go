@@ -28,7 +28,7 @@ const (
 //     SELECT on the other two
 //   - Transactions with a Guard: SELECT and UPDATE on table
 //
-// A shard has one permanent row. If the row is deleted, the shard's terms begin again.
+// A shard has one permanent row. If the row is deleted, the shard's terms start over.
 func Schema(table string) string {
 	return pgtable.SQL(tables(cmp.Or(table, DefaultTable))...)
 }

@@ -89,8 +89,8 @@ func (b *Backend) Observe(ctx context.Context) (shards.Observation, error) {
 	return o, nil
 }
 
-// Kill ends the node's i-th session that lasts, 0 being the oldest, from outside. Its shards are free at
-// once, and the node is notified. It reports whether there was such a session.
+// Kill ends the i-th live session of the node from outside; 0 is the oldest. The session's shards are
+// free at once, and the node is notified. Kill reports whether there was such a session.
 func (b *Backend) Kill(i int) bool {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
@@ -108,7 +108,7 @@ func (b *Backend) Kill(i int) bool {
 }
 
 // Cut silently cuts the node's network: its calls hang until their ctx ends, it receives no signals, and its
-// ownerships end by their ttl.
+// ownerships end after their ttl.
 func (b *Backend) Cut() {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
@@ -133,7 +133,7 @@ func (b *Backend) Heal() {
 	}
 }
 
-// SetUnavailable makes all calls of this node fail with err, until it is set to nil.
+// SetUnavailable makes all calls of this node fail with err, until it is called with nil.
 func (b *Backend) SetUnavailable(err error) {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
@@ -147,7 +147,7 @@ func (b *Backend) SetDelay(d time.Duration) {
 	b.delay = d
 }
 
-// Hide hides these members from this node's views, from now on.
+// Hide removes these members from all later views of this node.
 func (b *Backend) Hide(identities ...string) {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package shardstest has an in-memory store of shards, for tests of programs that use package shards, and the
-// conformance suite that every backend of it passes.
+// conformance suite that every backend of that package passes.
 //
 // The nodes of one group share a Store. Each node gets a Backend of its own:
 //
@@ -7,6 +7,6 @@
 //	a, err := shards.New(shards.Config{Name: "tenants", Backend: store.Backend(), Shards: tenants})
 //	b, err := shards.New(shards.Config{Name: "tenants", Backend: store.Backend(), Shards: tenants})
 //
-// It measures time with package time alone and starts no goroutine, so it also works inside a bubble of
+// It measures time only with package time, and starts no goroutine, so it also works inside a bubble of
 // testing/synctest. Calls inject faults: Kill, Cut, SetUnavailable, SetDelay and Hide.
 package shardstest

@@ -21,14 +21,14 @@ type Harness struct {
 	// times. It should be several times longer than a call can take on a busy machine. Required.
 	TTL time.Duration
 
-	// Kill ends a session from outside, so that its node learns of it. Its shards must then be free at once,
-	// or after TTL. nil = the suite lets a session expire instead.
+	// Kill ends a session from outside, and its node is notified. The session's shards must then be free at
+	// once, or after TTL. nil = the suite lets a session expire instead.
 	Kill func(t *testing.T, b shards.Backend, s shards.Session)
 
 	// Cut cuts a backend's network until heal is called. nil = not tested.
 	Cut func(t *testing.T, b shards.Backend) (heal func())
 
-	// Many is the number of shards that one node owns in the largest case. 0 = 2,000.
+	// Many is the number of shards that one node owns in the largest test. 0 = 2,000.
 	Many int
 }
 

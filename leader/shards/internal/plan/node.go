@@ -10,11 +10,11 @@ import (
 
 // Rules are the times and limits of a Node.
 type Rules struct {
-	// MinStay is how long a shard stays where it was claimed before it moves to even out.
+	// MinStay is how long a shard stays where it was claimed before it can move for balance.
 	MinStay time.Duration
-	// Patience is how long a member may leave alone shards that it should take.
+	// Patience is how long a member may neglect shards that it should take.
 	Patience time.Duration
-	// MovesPerSecond limits how many shards a node gives up per second to even out.
+	// MovesPerSecond limits how many shards a node gives up per second for balance.
 	MovesPerSecond int
 }
 
@@ -23,7 +23,7 @@ type Rules struct {
 const maxMistrust = 8
 
 // A Node decides for one member which shards it claims and which it gives up. It does no I/O, starts no
-// goroutine and reads no clock: its decisions depend on its calls alone. now is the time since some fixed
+// goroutine and reads no clock: its decisions depend only on its calls. now is the time since some fixed
 // moment.
 type Node struct {
 	self   string
@@ -70,7 +70,7 @@ type Decision struct {
 	Give  []int // shards to give up: end their work, then release them
 	// Limited means that more shards must be given up, as soon as MovesPerSecond allows it.
 	Limited bool
-	// Moves is the number of shards in Give that move to even out.
+	// Moves is the number of shards in Give that move for balance.
 	Moves int
 }
 

@@ -81,7 +81,7 @@ type Got struct {
 	Moment int64  `json:"moment"`
 }
 
-// A Claim is the outcome of a claim.
+// A Claim is the result of one statement that claims shards.
 type Claim struct {
 	Got     []Got    `json:"got"`
 	Guarded []string `json:"guarded"` // names whose rows are locked: transactions of earlier terms are under way
