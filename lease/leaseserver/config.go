@@ -117,7 +117,7 @@ type Config struct {
 }
 
 const (
-	// shareOperations is how many operations of the store a share costs at most, and sharePatience
+	// shareOperations is how many operations of the store a share needs one after the other, and sharePatience
 	// how long a request for one stays at the gate if it does not wait.
 	shareOperations = 5
 	sharePatience   = time.Second

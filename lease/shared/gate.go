@@ -43,7 +43,7 @@ const (
 // gateRequest returns the request for the gate. Each sending of a request for a slot passes the
 // gate by itself; sendings of a request for the whole lock keep it together.
 func (q *request) gateRequest() lease.AcquireRequest {
-	r := lease.AcquireRequest{Name: SlotName(q.Name, 0), Holder: q.Holder, TTL: q.config.GateTTL, IdempotencyKey: rand.Text()}
+	r := lease.AcquireRequest{Name: SlotName(q.Name, 0), Holder: q.Holder, TTL: q.gateTTL(), IdempotencyKey: rand.Text()}
 	switch {
 	case !q.Exclusive:
 		r.Metadata = map[string]string{modeKey: modePassing}
@@ -58,6 +58,19 @@ func (q *request) gateRequest() lease.AcquireRequest {
 	r.IdempotencyKey = cmp.Or(q.IdempotencyKey, r.IdempotencyKey)
 	return r
 }
+
+// passing is how many operations the lease of a gate must outlast: its own acquire, the list of the
+// slots, the acquire of a slot, and the release of the gate.
+const passing = 4
+
+// passage returns how long a request may need the gate, if the store is as slow as at the last look.
+// A store that is slower than cleanup, for which an operation of the gate is retried, is too slow.
+func (l *Locker) passage() time.Duration {
+	return passing * min(time.Duration(l.took.Load()).Truncate(time.Millisecond), cleanup)
+}
+
+// gateTTL returns the TTL of a gate.
+func (l *Locker) gateTTL() time.Duration { return max(l.config.GateTTL, l.passage()) }
 
 // wholeRequest returns the request for the lease of the whole lock.
 func (q *request) wholeRequest() lease.AcquireRequest {

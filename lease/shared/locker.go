@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pause"
@@ -26,6 +28,8 @@ type Config struct {
 
 	// GateTTL is how long other requests are kept out after a request died while it asked for the
 	// lock. It is also the time after an exclusive request with an IdempotencyKey gave up. 0 = 5 s.
+	// If the store is slow, it is at least four times as long as the last list of a lock's leases
+	// took, up to 20 s: otherwise no request could pass the gate in time.
 	GateTTL time.Duration
 
 	// PollInterval is how often a waiting request polls, in addition to when a lease must have
@@ -39,6 +43,7 @@ type Locker struct {
 	line   line             // the store; nil = it has no queue
 	notice notices          // the store; nil = it has no notices
 	hander lease.HandOverer // the store; nil = it cannot
+	took   atomic.Int64     // nanoseconds of the last look at a lock: how slow the store is
 }
 
 // A line is a store with a queue for each name, first come, first served.
@@ -166,7 +171,7 @@ func (q *request) takeSlot(g *gate) (Share, error) {
 			return Share{}, err
 		}
 		asked := lease.Now()
-		taken, got, err := q.takeFrom(v)
+		taken, got, err := q.takeAtGate(g, v)
 		if err != nil {
 			_ = g.leave()
 			return Share{}, err
@@ -197,6 +202,18 @@ func (q *request) confirm(g *gate, taken lease.Lease, asked lease.Moment) (Share
 		err = q.unknown(err)
 	}
 	return Share{}, cmp.Or(err, context.Cause(q.ctx))
+}
+
+// takeAtGate is takeFrom. If the store is so slow that the gate could end before the request leaves
+// it, the gate is renewed meanwhile. If that fails, leaving shows that the gate was lost.
+func (q *request) takeAtGate(g *gate, v *view) (taken lease.Lease, got bool, err error) {
+	if q.passage() <= g.lease.Remaining {
+		return q.takeFrom(v)
+	}
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	renewing.Go(func() { _, _ = g.prolong(q.gateTTL()) })
+	return q.takeFrom(v)
 }
 
 // takeFrom takes the slot that an earlier sending of the request has got, or else the first free

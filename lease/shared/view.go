@@ -25,7 +25,7 @@ type view struct {
 
 // look lists the leases of the lock.
 func (q *request) look() (*view, error) {
-	v := &view{slots: make(map[int]lease.Record)}
+	v, began := &view{slots: make(map[int]lease.Record)}, time.Now()
 	for r, err := range q.leases(q.ctx, q.Name) {
 		if err != nil {
 			return nil, err
@@ -45,6 +45,7 @@ func (q *request) look() (*view, error) {
 			v.expired = append(v.expired, slot)
 		}
 	}
+	q.took.Store(int64(time.Since(began)))
 	return v, nil
 }
 
