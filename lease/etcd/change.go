@@ -24,6 +24,8 @@ type change struct {
 	fresh    []mark // those of marks that were granted for the change
 	reused   bool   // some of them were spare
 	done     bool   // the transaction was done
+
+	ready *readied // for held; nil = none
 }
 
 // keep leaves a mark unchanged.
@@ -31,7 +33,14 @@ func (c *change) keep(k kind) { c.marks[k] = c.v.marks[k] }
 
 // add gets an etcd lease for a mark.
 func (c *change) add(ctx context.Context, s *Store, k kind, asked int64) error {
-	got, err := s.get(ctx, &want{class: class{asked, c.v.term()}})
+	of := class{asked, c.v.term()}
+	if k == held {
+		if got, ok := c.ready.take(c.v, of); ok {
+			c.take(k, got)
+			return nil
+		}
+	}
+	got, err := s.get(ctx, &want{class: of})
 	if err == nil {
 		c.take(k, got)
 	}

@@ -126,7 +126,8 @@
 //	acquire            a message that renews an etcd lease, and a transaction
 //	renew              the same
 //	release            a transaction
-//	release and grant  as for acquire: a lock server hands a lock over to its next waiter
+//	release and grant  as for acquire: a lock server hands a lock over to its next waiter. Where a lock is passed on
+//	                   quickly, the message goes out before the release, and the hand-over is the transaction
 //	refusal, Get       a read, and a message for each time that is reported
 //
 // A transaction is a commit of etcd's. A cycle is two, as with etcd's own mutex. Operations on

@@ -17,8 +17,8 @@ import (
 )
 
 // A Store keeps leases in an etcd cluster. It implements [lease.Store], [lease.BatchRenewer],
-// [lease.HandOverer], [lease.KeyedReleaser], [lease.Messenger] and [lease.HealthReporter], and the
-// wait that leader/leased uses. All methods are safe for concurrent use.
+// [lease.HandOverer], [lease.KeyedReleaser], [lease.Messenger] and [lease.HealthReporter], the wait
+// that leader/leased uses, and the preparation of hand-overs that lease/leaseserver uses. All methods are safe for concurrent use.
 type Store struct {
 	config      Config
 	client      *clientv3.Client
@@ -45,7 +45,6 @@ var _ interface {
 	lease.Store
 	lease.BatchRenewer
 	lease.HandOverer
-	lease.KeyedReleaser
 	lease.KeyedReleaser
 	lease.Messenger
 	lease.HealthReporter
@@ -335,6 +334,11 @@ func (s *Store) release(v *view, r lease.ReleaseRequest) (*change, error) {
 
 // HandOver implements [lease.HandOverer].
 func (s *Store) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+	return s.handOver(ctx, r, next, nil)
+}
+
+// handOver is HandOver, with an etcd lease that is ready; nil = none is.
+func (s *Store) handOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest, ready *readied) (l lease.Lease, released, acquired error) {
 	if released, acquired = r.Validate(), next.Validate(); released != nil || acquired != nil || r.Name != next.Name {
 		if released == nil {
 			released = s.ReleaseKeyed(ctx, r)
@@ -350,6 +354,7 @@ func (s *Store) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease
 		c, err := s.release(v, r)
 		refused = err
 		ends := c.needs
+		c.ready = ready
 		after := *v
 		after.row, after.marks = c.row, c.marks
 		l, done, err = s.acquire(ctx, c, &after, next)

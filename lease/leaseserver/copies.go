@@ -64,6 +64,11 @@ func (lq *lockQueue) giveCopies(r lease.AcquireRequest, o outcome) {
 		return
 	}
 	for _, w := range lq.copies[identityOf(r)] {
+		if o.ahead && w.joined.Sub(o.asked) > 0 { // only the store can tell for how long it has the lease
+			w.look = true
+			w.poke()
+			continue
+		}
 		w.got = &outcome{lease: o.lease, asked: o.asked}
 		w.own = !w.handed
 		w.poke()

@@ -174,7 +174,7 @@ func (q *queue) releaseAndKeep(ctx context.Context, c lease.Claim, keeper lease.
 	var l lease.Lease
 	var released, acquired error
 	if q.meter.canHandOver() {
-		l, released, acquired = q.meter.handOver(ctx, lease.ReleaseRequest{Claim: c}, keeper)
+		l, released, acquired = q.meter.handOver(ctx, lease.ReleaseRequest{Claim: c}, keeper, nil)
 	} else if released = q.meter.release(ctx, lease.ReleaseRequest{Claim: c}); released == nil {
 		l, acquired = q.meter.acquire(ctx, keeper)
 	}

@@ -22,9 +22,10 @@ func (q *queue) release(ctx context.Context, c lease.Claim) error {
 func (q *queue) releaseKeyed(ctx context.Context, r lease.ReleaseRequest) error {
 	defer q.slotReleased(r.Name) // if it is a slot's; a waiter that is woken checks
 	var w *waiter
+	var ahead *preparation
 	back := q.standsBack(r.Name)
 	if back == 0 {
-		w = q.heir(r.Name)
+		w, ahead = q.heir(r.Name)
 	}
 	q.unconfirm(r.Name)
 	if w == nil {
@@ -43,31 +44,35 @@ func (q *queue) releaseKeyed(ctx context.Context, r lease.ReleaseRequest) error 
 		}
 		runtime.Gosched() // waiters need the lock sooner than the caller this answer
 	}()
-	o.lease, released, o.err = q.meter.handOver(ctx, r, w.request)
+	prepared := ahead.use(&o, w.request.TTL)
+	o.lease, released, o.err = q.meter.handOver(ctx, r, w.request, prepared)
 	return released
 }
 
 // errHandOverUnknown is a waiter's outcome if the store panicked.
 var errHandOverUnknown = errors.New("leaseserver: nothing is known of a hand-over")
 
-// heir returns the first waiter, for a hand-over: the waiter does nothing until it has the outcome.
-// It returns nil if there is no waiter to hand the lock to.
-func (q *queue) heir(name string) *waiter {
+// heir returns the first waiter, for a hand-over, and what was prepared for it: the waiter does
+// nothing until it has the outcome. It returns nil if there is no waiter to hand the lock to.
+func (q *queue) heir(name string) (*waiter, *preparation) {
 	if !q.meter.canHandOver() {
-		return nil
+		return nil, nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lq := q.locks[name]
 	if lq == nil {
-		return nil
+		return nil, nil
 	}
 	w := lq.waiters.Front().Value.(*waiter)
 	if w.own || w.handed || gone(w.ctx) {
-		return nil
+		return nil, nil
 	}
 	w.handed = true
-	return w
+	lq.passed = boottime.Present()
+	ahead := w.ahead
+	w.ahead = nil
+	return w, ahead
 }
 
 // listen handles the outcome of a hand-over. If no request waits for the lease any more, it is

@@ -13,6 +13,7 @@ import (
 type meter struct {
 	store   lease.Store
 	hander  lease.HandOverer     // the store; nil = it cannot
+	ahead   preparer             // the same
 	keyed   lease.KeyedReleaser  // the same
 	batch   lease.BatchRenewer   // the same
 	health  lease.HealthReporter // the same
@@ -24,10 +25,11 @@ type meter struct {
 
 func newMeter(store lease.Store, timeout time.Duration, m *metrics) *meter {
 	hander, _ := store.(lease.HandOverer)
+	ahead, _ := store.(preparer)
 	keyed, _ := store.(lease.KeyedReleaser)
 	batch, _ := store.(lease.BatchRenewer)
 	health, _ := store.(lease.HealthReporter)
-	return &meter{store: store, hander: hander, keyed: keyed, batch: batch, health: health, timeout: timeout, metrics: m}
+	return &meter{store: store, hander: hander, ahead: ahead, keyed: keyed, batch: batch, health: health, timeout: timeout, metrics: m}
 }
 
 // tell wakes the watchers of a lock that was changed, or may have been.
@@ -77,10 +79,15 @@ func (m *meter) release(ctx context.Context, r lease.ReleaseRequest) error {
 	return err
 }
 
-// handOver does a release and an acquire in one operation, on a store that can do that.
-func (m *meter) handOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+// handOver does a release and an acquire in one operation, on a store that can do that. prepared
+// does it if it is not nil.
+func (m *meter) handOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest, prepared handOverFunc) (l lease.Lease, released, acquired error) {
 	l, acquired = measured(ctx, m, opHandOver, func(ctx context.Context) (l lease.Lease, acquired error) {
-		l, released, acquired = m.hander.HandOver(ctx, r, next)
+		if prepared != nil {
+			l, released, acquired = prepared(ctx, r)
+		} else {
+			l, released, acquired = m.hander.HandOver(ctx, r, next)
+		}
 		return l, acquired
 	})
 	m.tell(r.Name, released)

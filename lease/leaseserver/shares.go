@@ -113,7 +113,7 @@ type handingStore struct{ shareStore }
 func (s handingStore) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	asked := boottime.Present()
 	s.queue.unconfirm(r.Name)
-	l, released, acquired = s.queue.meter.handOver(ctx, r, next)
+	l, released, acquired = s.queue.meter.handOver(ctx, r, next, nil)
 	if acquired == nil {
 		s.queue.granted(next, outcome{lease: l, asked: asked})
 	} else if released == nil || wire.KindOf(released).Sentinel == nil { // it may be free
