@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -20,9 +20,11 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/test/proctest"
+	"github.com/pglatch/pglatch/internal/test/replay"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/internal/test/tabletrace"
 	"github.com/pglatch/pglatch/internal/test/tally"
+	"github.com/pglatch/pglatch/internal/test/trace"
 )
 
 const (
@@ -56,6 +58,7 @@ func child(text string) int {
 func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
 	inAllModes(t, func(t *testing.T, c *counters) {
 		t.Helper()
+		c.run = replay.Start(t, "locks")
 		stop := c.terminateSessions(t)
 		reports := c.fight(t, duration(t), job{Close: true})
 		stop()
@@ -66,6 +69,7 @@ func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
 		require.Equal(t, total.InTx, c.counter(t, "counter_tx"), "increments under LockTx lose nothing")
 		t.Logf("%d acquisitions, %d of them lost; client-side read-modify-writes lost: %d of %d (what a guarded transaction is for)",
 			len(holds), total.Lost, total.Client-c.counter(t, "counter_client"), total.Client)
+		c.run.RequireLegal(trace.Ask, trace.Acquired, trace.Refused, trace.Release, trace.Released, trace.Lost, trace.Fault, trace.Stopped)
 		c.requireNothingLeft(t)
 	})
 }
@@ -112,8 +116,10 @@ func TestNoUpdateIsLostWhenNoSessionDies(t *testing.T) {
 // The control: without the lock, everything that the other tests look at goes wrong.
 func TestWithoutALockUpdatesAreLostAndTheHistoryIsIllegal(t *testing.T) {
 	c := newCounters(t)
+	c.run = replay.Start(t, "locks")
 	holds, total := merge(t, c.fight(t, 3*time.Second, job{NoLock: true}))
 	require.Error(t, judge.Holds(holds, 1))
+	c.run.RequireRefused()
 	require.Less(t, c.counter(t, "counter_client"), total.Client)
 	require.Less(t, c.counter(t, "counter_tx"), total.InTx)
 	tally.Control(t, "%d of %d updates were lost, and the history is illegal", total.InTx-c.counter(t, "counter_tx"), total.InTx)
@@ -155,7 +161,8 @@ type counters struct {
 	dsn          string
 	pool         *pgxpool.Pool
 	locksPerConn [processes]int
-	killing      bool // sessions end meanwhile
+	killing      bool        // sessions end meanwhile
+	run          *replay.Run // nil = nothing is written
 	kills        atomic.Int64
 }
 
@@ -177,7 +184,7 @@ func newCounters(t *testing.T) *counters {
 // for as long as it takes to kill enough, and returns their reports.
 func (c *counters) fight(t *testing.T, d time.Duration, j job) []report {
 	t.Helper()
-	j.DSN = c.dsn
+	j.DSN, j.Run = c.dsn, c.run.Path()
 	enough, over := enoughKills(t), make(chan struct{})
 	go func() {
 		defer close(over)
@@ -220,10 +227,7 @@ func (c *counters) terminateSessions(t *testing.T) (stop func()) {
 			before := holds
 			err := c.pool.QueryRow(ctx, "SELECT sum(n)::bigint FROM counter_client").Scan(&holds)
 			if err == nil && holds != before {
-				var tag pgconn.CommandTag
-				tag, err = c.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-					WHERE application_name LIKE 'fighter-%' ORDER BY random() LIMIT 1`)
-				c.kills.Add(tag.RowsAffected())
+				err = c.terminateOne(ctx)
 			}
 			if err != nil && ctx.Err() == nil {
 				t.Error(err)
@@ -231,6 +235,24 @@ func (c *counters) terminateSessions(t *testing.T) (stop func()) {
 		}
 	})
 	return func() { cancel(); wg.Wait() }
+}
+
+// terminateOne ends a random session, if there is one.
+func (c *counters) terminateOne(ctx context.Context) error {
+	asked := trace.Now()
+	rows, err := c.pool.Query(ctx, `SELECT application_name, pg_terminate_backend(pid) FROM (
+		SELECT application_name, pid FROM pg_stat_activity WHERE application_name LIKE 'fighter-%' ORDER BY random() LIMIT 1) AS one`)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (name string, err error) {
+		return name, row.Scan(&name, nil)
+	})
+	for _, name := range names {
+		c.kills.Add(1)
+		c.run.Writer().Emit(trace.Event{Kind: trace.Fault, Who: name, Text: "session ended", Asked: asked})
+	}
+	return err
 }
 
 func (c *counters) counter(t *testing.T, table string) (n int64) {

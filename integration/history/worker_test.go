@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/judge"
+	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -44,6 +46,8 @@ type job struct {
 	// Slack is the detection time for which a killed lock may still be passed on:
 	// the end of each hold may have been so much earlier than its worker saw.
 	Slack time.Duration `json:"slack"`
+	// Run is the directory for the events of the process's Lockers; empty = none are written.
+	Run string `json:"run"`
 }
 
 // A report is what a process tells when it is done.
@@ -63,6 +67,7 @@ type fighter struct {
 	job     job
 	work    *pgxpool.Pool
 	lockers [lockers]atomic.Pointer[advisory.Locker]
+	traces  [lockers]*trace.Writer
 
 	stall atomic.Pointer[stall] // the last one
 
@@ -122,6 +127,9 @@ func fight(j job, in io.Reader, out io.Writer) error {
 	defer work.Close()
 	f := &fighter{job: j, work: work, report: report{Failures: make(map[string]int64)}}
 	for i := range f.lockers {
+		if f.traces[i], err = trace.Open(j.Run, f.name(i)); err != nil {
+			return err
+		}
 		if err := f.open(i); err != nil {
 			return err
 		}
@@ -136,8 +144,8 @@ func fight(j job, in io.Reader, out io.Writer) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { f.watch(ctx) })
 	for i := range f.lockers {
-		for range workers {
-			wg.Go(func() { f.worker(ctx, i) })
+		for w := range workers {
+			wg.Go(func() { f.worker(ctx, i, w) })
 		}
 		if j.Close {
 			wg.Go(func() { f.closer(ctx, i) })
@@ -146,12 +154,19 @@ func fight(j job, in io.Reader, out io.Writer) error {
 	wg.Wait()
 	for i := range f.lockers {
 		f.lockers[i].Load().Close()
+		f.traces[i].Emit(trace.Event{Kind: trace.Stopped})
+		if err := f.traces[i].Close(); err != nil {
+			return err
+		}
 	}
 	return json.NewEncoder(out).Encode(f.report)
 }
 
+// name is the name of a Locker's sessions, and of its events.
+func (f *fighter) name(i int) string { return fmt.Sprintf("fighter-%d-%d", f.job.Process, i) }
+
 func (f *fighter) open(i int) error {
-	config := advisory.Config{DSN: f.job.DSN, ApplicationName: fmt.Sprintf("fighter-%d-%d", f.job.Process, i), LocksPerConn: f.job.LocksPerConn}
+	config := advisory.Config{DSN: f.job.DSN, ApplicationName: f.name(i), LocksPerConn: f.job.LocksPerConn}
 	if !f.job.HandOver {
 		config.HandOverBudget = -1
 	}
@@ -169,7 +184,9 @@ func (f *fighter) open(i int) error {
 // closer closes a Locker under its users and puts a new one in its place.
 func (f *fighter) closer(ctx context.Context, i int) {
 	for pause(ctx, time.Second+rand.N(2*time.Second)) {
+		asked := trace.Now()
 		f.lockers[i].Load().Close()
+		f.traces[i].Emit(trace.Event{Kind: trace.Fault, Who: f.name(i), Text: "closed", Asked: asked})
 		if err := f.open(i); err != nil {
 			f.unexpected(err)
 			return
@@ -177,19 +194,22 @@ func (f *fighter) closer(ctx context.Context, i int) {
 	}
 }
 
-func (f *fighter) worker(ctx context.Context, i int) {
+func (f *fighter) worker(ctx context.Context, i, w int) {
 	for ctx.Err() == nil {
 		key := rand.Int64N(keys)
 		if rand.IntN(8) == 0 {
 			f.inTx(ctx, key)
 		} else {
-			f.hold(ctx, i, key)
+			f.hold(ctx, i, w, key)
 		}
 	}
 }
 
 // hold takes a lock, does a read-modify-write under it and gives it back.
-func (f *fighter) hold(ctx context.Context, i int, key int64) {
+func (f *fighter) hold(ctx context.Context, i, w int, key int64) {
+	emit := func(kind trace.Kind) {
+		f.traces[i].Emit(trace.Event{Kind: kind, Key: agents.ID(key).String(), Who: strconv.Itoa(w)})
+	}
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if rand.IntN(10) == 0 {
@@ -197,26 +217,32 @@ func (f *fighter) hold(ctx context.Context, i int, key int64) {
 		defer stop.Stop()
 	}
 	call := monotonic()
+	emit(trace.Ask)
 	lock, err := f.acquire(wait, i, key)
 	granted := monotonic()
 	if err != nil {
+		emit(trace.Refused)
 		f.expect(err)
 		pause(ctx, time.Millisecond)
 		return
 	}
+	emit(trace.Acquired)
 	told := learns(lock)
 	_ = f.client(context.WithoutCancel(ctx), key)
 	<-time.After(holdFor)
-	ending := monotonic()
+	ending, ended := monotonic(), trace.Released
+	emit(trace.Release)
 	if lock != nil {
 		ending = max(call, f.detectedFrom(ending))
 		if err := lock.Release(); err != nil {
+			ended = trace.Lost
 			ending = call // it may have ended as soon as the server had granted it
 			f.lost()
 			f.lostSpan(key, granted, told())
 			f.expect(err)
 		}
 	}
+	emit(ended)
 	hold := judge.Hold{
 		Key: agents.ID(key).String(), Who: fmt.Sprintf("%d-%d", f.job.Process, i),
 		Begin: judge.Moment{Earliest: call, Latest: granted}, End: judge.Moment{Earliest: ending, Latest: monotonic()},

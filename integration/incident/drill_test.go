@@ -27,9 +27,12 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/pgtest/service"
+	"github.com/pglatch/pglatch/internal/test/replay"
+	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
+	"github.com/pglatch/pglatch/spec/check"
 )
 
 // patience is how long a fault may take to be named on a busy machine; on a quiet one it is 5 s.
@@ -41,6 +44,7 @@ type desk struct {
 	page    string // its URL
 	dsn     string
 	command string // pglatch
+	run     *replay.Run
 }
 
 func openDesk(t *testing.T, dsn string) desk {
@@ -53,7 +57,12 @@ func openDesk(t *testing.T, dsn string) desk {
 	t.Cleanup(func() { server.Close(); m.Close() })
 	command := filepath.Join(t.TempDir(), "pglatch")
 	require.NoError(t, gobuild.Program(t.Context(), "../../cmd/pglatch", command))
-	return desk{t, server.URL + "/", dsn, command}
+	return desk{t, server.URL + "/", dsn, command, replay.Start(t, "incident")}
+}
+
+// said writes that a tool said a verdict.
+func (d desk) said(tool, verdict string, words ...string) {
+	d.run.Writer().Emit(trace.Event{Kind: trace.Verdict, Text: verdict, To: tool, Words: words})
 }
 
 func (d desk) get(path string) string {
@@ -90,6 +99,7 @@ func (d desk) named(verdict string, words ...string) {
 			return v.Name == verdict && contains(v.Key+v.Subject+v.Text+strings.Join(v.Evidence, ""), words...)
 		}) && !strings.Contains(d.get("metrics"), `pglatch_verdict{name="`+verdict+`"} 0`) && contains(d.get(""), append(words, verdict)...)
 	}, patience, 100*time.Millisecond, verdict)
+	d.said(check.Page, verdict, words...)
 	d.t.Logf("%s: %v", verdict, time.Since(begin).Round(100*time.Millisecond))
 }
 
@@ -110,6 +120,7 @@ func (d desk) listed(verdict string, words ...string) {
 		require.NoError(d.t, err, string(out))
 		said = string(out)
 	}
+	d.said(check.Command, verdict, words...)
 }
 
 // quiet waits until a verdict is not there.
@@ -118,6 +129,7 @@ func (d desk) quiet(verdict string) {
 	require.Eventually(d.t, func() bool {
 		return strings.Contains(d.get("metrics"), `pglatch_verdict{name="`+verdict+`"} 0`)
 	}, patience, 100*time.Millisecond, verdict)
+	d.said(check.Absent, verdict)
 }
 
 func TestEachFaultOfAFleetIsNamed(t *testing.T) {
@@ -131,8 +143,8 @@ func TestEachFaultOfAFleetIsNamed(t *testing.T) {
 	through, err := proxy.URL(dsn)
 	require.NoError(t, err)
 
-	billing, shipping, stock := start(t, "billing", dsn), start(t, "shipping", dsn), start(t, "stock", dsn)
-	scheduler := start(t, "scheduler", through)
+	billing, shipping, stock := d.start("billing", dsn), d.start("shipping", dsn), d.start("stock", dsn)
+	scheduler := d.start("scheduler", through)
 	scheduler.tell("lead")
 	for _, p := range []*process{billing, shipping, stock} {
 		p.tell("hold " + map[string]string{"billing": "101", "shipping": "102", "stock": "103"}[p.name])
@@ -155,18 +167,24 @@ func TestEachFaultOfAFleetIsNamed(t *testing.T) {
 	d.listed("deadlock", "order/4", "order/5", "billing", "stock")
 
 	leak(t, server)
+	d.run.Writer().Emit(trace.Event{Kind: trace.Fault, Who: "a client of the pooler", Key: "order/9", Text: "leak", To: trace.Begins})
+	d.run.RequireRefused() // nobody has named it yet
 	d.named("pooler", "order/9")
 	d.listed("pooler", "order/9")
 
+	d.run.Fault("scheduler", "silent network")
 	proxy.Set(faultproxy.Hold)
 	d.named("holder-silent", "job/1", "scheduler", "it may lead for up to")
 	d.quiet("no-leader")                   // its lease is not over
 	d.listed("holder-silent", "scheduler") // who looks for the first time cannot know that it led
 
+	goesOn := d.run.Fault("stock", "stopped process")
 	stock.Signal(syscall.SIGSTOP)
 	d.named("holder-silent", "order/103", "stock")
 	d.listed("holder-silent", "order/103", "stock")
 	stock.Signal(syscall.SIGCONT)
+	goesOn()
+	d.run.RequireLegal(trace.Ask, trace.Acquired, trace.State, trace.Fault, trace.Verdict)
 }
 
 // leak takes a lock through a pooler that shares sessions, as a program does that has its own

@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
+	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -29,7 +30,10 @@ var (
 // member is the role of a process of the fleet.
 const member = "member"
 
-type memberConfig struct{ Name, DSN string }
+type memberConfig struct {
+	Name, DSN string
+	Run       string // the directory for its events
+}
 
 func TestMain(m *testing.M) {
 	proctest.Play(member, serve)
@@ -45,20 +49,30 @@ func serve(ctx context.Context, c memberConfig) error {
 	if err != nil {
 		return err
 	}
+	w, err := trace.Open(c.Run, c.Name)
+	if err != nil {
+		return err
+	}
+	emit := func(kind trace.Kind, id string) { w.Emit(trace.Event{Kind: kind, Key: order(id).String(), Who: id}) }
 	held := make(map[string]*advisory.Lock)
 	fmt.Println("done")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		words := strings.Fields(in.Text())
 		switch words[0] {
 		case "hold":
-			held[words[1]], err = locker.Acquire(ctx, order(words[1]))
+			emit(trace.Ask, words[1])
+			if held[words[1]], err = locker.Acquire(ctx, order(words[1])); err == nil {
+				emit(trace.Acquired, words[1])
+			}
 		case "want":
+			emit(trace.Ask, words[1])
 			go func() { _, _ = locker.Acquire(ctx, order(words[1])) }()
 		case "cross":
 			under := held[words[1]].Context()
+			emit(trace.Ask, words[2])
 			go func() { _, _ = locker.Acquire(under, order(words[2])) }()
 		case "lead":
-			err = lead(ctx, c.Name, c.DSN)
+			err = lead(ctx, c, w)
 		}
 		if err != nil {
 			return err
@@ -73,16 +87,25 @@ func order(id string) namespace.Key {
 	return orders.ID(n)
 }
 
-func lead(ctx context.Context, name, dsn string) error {
-	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: jobs.ID(1), CreateTable: true, Answer: introspect.Config{Service: name}})
+// lead takes part in the election, and returns when it leads.
+func lead(ctx context.Context, c memberConfig, w *trace.Writer) error {
+	key := jobs.ID(1)
+	backend, err := postgres.New(postgres.Config{DSN: c.DSN, Key: key, CreateTable: true, Answer: introspect.Config{Service: c.Name}})
 	if err != nil {
 		return err
 	}
-	e, err := leader.New(leader.Config{Name: "scheduler", Identity: name, Backend: backend, LeaseDuration: time.Minute})
+	leads := make(chan struct{})
+	config := leader.Config{Name: "scheduler", Identity: c.Name, Backend: backend, LeaseDuration: time.Minute}
+	config.Callbacks = w.Elector(leader.Config{Name: key.String()}).Then(leader.Callbacks{OnAcquired: func(leader.Term) { close(leads) }})
+	e, err := leader.New(config)
 	if err != nil {
 		return err
 	}
-	return e.Start(ctx)
+	if err := e.Start(ctx); err != nil {
+		return err
+	}
+	<-leads
+	return nil
 }
 
 // A process is one of the fleet.
@@ -91,9 +114,9 @@ type process struct {
 	name string
 }
 
-func start(t *testing.T, name, dsn string) *process {
-	t.Helper()
-	p := &process{proctest.Start(t, proctest.As(t, member, memberConfig{name, dsn})), name}
+func (d desk) start(name, dsn string) *process {
+	d.t.Helper()
+	p := &process{proctest.Start(d.t, proctest.As(d.t, member, memberConfig{name, dsn, d.run.Path()})), name}
 	p.Expect("done")
 	return p
 }

@@ -163,6 +163,8 @@ func labelOf(e trace.Event) string {
 		return "→ " + e.To
 	case trace.Fault:
 		return e.Text + " " + e.To
+	case trace.Verdict:
+		return e.To + ": " + e.Text
 	case trace.LeaseAcquire, trace.LeaseRenew, trace.LeaseRelease:
 		return strings.TrimPrefix(string(e.Kind), "lease_") + " " + string(e.Lease.Answer)
 	}
@@ -183,6 +185,9 @@ func (p *picture) describe(i int) string {
 	}
 	if e.Text != "" {
 		text += " " + e.Text
+	}
+	if len(e.Words) > 0 {
+		text += " " + strings.Join(e.Words, ", ")
 	}
 	return text
 }

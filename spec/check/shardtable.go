@@ -1,7 +1,7 @@
 package check
 
 // A shardTable is who owns and works on which shard, as spec/shards.pml has it. Production decides this at the server, so
-// there is no machine to link. TestTheTableOfShardsAcceptsRandomWalksOfTheModel compares the two.
+// there is no machine to link. TestTheTablesAcceptRandomWalksOfTheirModels compares the two.
 type shardTable struct {
 	owner map[string]string // the node with a shard's lock
 	works map[place]bool

@@ -22,21 +22,21 @@ const (
 	walkSteps = "2500"
 )
 
-var storyLine = regexp.MustCompile(`(?m)^ *((?:node|writer|server|fault|operator)(?: \d+)?: .*)$`)
+var storyLine = regexp.MustCompile(`(?m)^ *((?:client|clock|node|writer|server|fault|operator)(?: \d+)?: .*)$`)
 
 // walk returns what a model prints in a random walk of SPIN.
-func walk(t *testing.T, seed int, defines ...string) (lines []string) {
+func walk(t *testing.T, model string, seed int, defines ...string) (lines []string) {
 	t.Helper()
 	spin, err := exec.LookPath("spin")
 	if err != nil {
 		notrun.Skip(t, "spin is not installed: apt-get install spin")
 	}
 	dir := t.TempDir() // spin writes files beside it
-	source, err := os.ReadFile(filepath.Join("..", "shards.pml"))
+	source, err := os.ReadFile(filepath.Join("..", model))
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "shards.pml"), source, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, model), source, 0o600))
 	args := append([]string{"-T", "-n" + strconv.Itoa(seed), "-u" + walkSteps}, defines...)
-	cmd := exec.CommandContext(t.Context(), spin, append(args, "shards.pml")...)
+	cmd := exec.CommandContext(t.Context(), spin, append(args, model)...)
 	cmd.Dir = dir
 	out, _ := cmd.CombinedOutput() // a mutant's walk ends with a failed assertion
 	for _, found := range storyLine.FindAllStringSubmatch(string(out), -1) {
@@ -46,33 +46,46 @@ func walk(t *testing.T, seed int, defines ...string) (lines []string) {
 	return lines
 }
 
-// busy are bounds with many faults, for walks that do not end soon.
-var busy = []string{"-DFAULTS=20", "-DCHANGES=10", "-DWRITES=20"}
+// A storied is a model whose stories are replayed.
+type storied struct {
+	replay  func(lines []string) error
+	bounds  []string // with many faults, for walks that do not end soon
+	mutants []string
+}
 
-func TestTheTableOfShardsAcceptsRandomWalksOfTheModel(t *testing.T) {
+var storiedModels = map[string]storied{
+	"shards.pml":  {check.ShardStory, []string{"-DFAULTS=20", "-DCHANGES=10", "-DWRITES=20"}, []string{"NO_TRY_LOCK", "RELEASE_FIRST", "NO_GUARD", "NO_ROW_LOCK"}},
+	"session.pml": {check.LockStory, []string{"-DCLIENTS=3", "-DFAULTS=40", "-DCANCELS=40", "-DPROMPT"}, []string{"NO_MARGIN", "LEASE_FROM_ANSWER", "NO_PING"}},
+}
+
+func TestTheTablesAcceptRandomWalksOfTheirModels(t *testing.T) {
 	t.Parallel()
-	kinds, all := make(map[string]int), 0
 	number := regexp.MustCompile(`\d+`)
-	for seed := 1; seed <= walks; seed++ {
-		lines := walk(t, seed, busy...)
-		require.NoError(t, check.ShardStory(lines), "seed %d:\n%s", seed, strings.Join(lines, "\n"))
-		all += len(lines)
-		for _, line := range lines {
-			kinds[number.ReplaceAllString(line, "N")]++
+	for model, of := range storiedModels {
+		kinds, all := make(map[string]int), 0
+		for seed := 1; seed <= walks; seed++ {
+			lines := walk(t, model, seed, of.bounds...)
+			require.NoError(t, of.replay(lines), "%s, seed %d:\n%s", model, seed, strings.Join(lines, "\n"))
+			all += len(lines)
+			for _, line := range lines {
+				kinds[number.ReplaceAllString(line, "N")]++
+			}
 		}
+		t.Logf("%s: %d lines of %d kinds: %v", model, all, len(kinds), kinds)
+		assert.Greater(t, len(kinds), 20, "the walks see little of the model")
 	}
-	t.Logf("%d lines of %d kinds: %v", all, len(kinds), kinds)
-	assert.Greater(t, len(kinds), 20, "the walks see little of the model")
 }
 
 // The counter-examples of safety in testdata come from: go run -C tools ./cmd/spec -story NAME ../spec.
-func TestTheTableOfShardsRefusesTheStoriesOfMutants(t *testing.T) {
+func TestTheTablesRefuseTheStoriesOfMutants(t *testing.T) {
 	t.Parallel()
-	for _, mutant := range []string{"NO_TRY_LOCK", "RELEASE_FIRST", "NO_GUARD", "NO_ROW_LOCK"} {
-		text, err := os.ReadFile(filepath.Join("testdata", mutant+".txt"))
-		require.NoError(t, err)
-		err = check.ShardStory(strings.Split(strings.TrimSpace(string(text)), "\n"))
-		require.ErrorIs(t, err, check.ErrRefused, mutant)
-		t.Log(err)
+	for _, of := range storiedModels {
+		for _, mutant := range of.mutants {
+			text, err := os.ReadFile(filepath.Join("testdata", mutant+".txt"))
+			require.NoError(t, err)
+			err = of.replay(strings.Split(strings.TrimSpace(string(text)), "\n"))
+			require.ErrorIs(t, err, check.ErrRefused, mutant)
+			t.Log(err)
+		}
 	}
 }

@@ -34,12 +34,7 @@ type terms struct {
 	early   map[place][]int      // commits and work of terms that the process has not reported yet
 	working map[place]uint64
 	stopped map[string]bool // processes that ended in good order
-	disturb []span          // faults and errors, by process; "" = all
-}
-
-type span struct {
-	process     string
-	from, until int64
+	disturb disturbances    // faults and errors
 }
 
 func newTerms() *terms {
@@ -96,7 +91,9 @@ func (t *terms) see(index int, e trace.Event) string {
 	case trace.Error:
 		t.disturb = append(t.disturb, span{e.Process, e.Boot, e.Boot})
 	case trace.Fault:
-		t.fault(e)
+		if e.Text != faultDeposed && e.Text != faultRetired {
+			t.disturb = t.disturb.with(e)
+		}
 	}
 	return ""
 }
@@ -139,30 +136,6 @@ func (t *terms) reported(run []trace.Event, at place) error {
 	return nil
 }
 
-func (t *terms) fault(e trace.Event) {
-	if e.Text == faultDeposed || e.Text == faultRetired {
-		return
-	}
-	if e.To == trace.Ends {
-		for i := range slices.Backward(t.disturb) {
-			if t.disturb[i].process == e.Who && t.disturb[i].until == forever {
-				t.disturb[i].until = e.Boot
-				break
-			}
-		}
-		return
-	}
-	t.disturb = append(t.disturb, span{e.Who, e.Boot, forever})
-}
-
-const forever = 1<<63 - 1
-
-func (t *terms) disturbed(process string, from, until int64) bool {
-	return slices.ContainsFunc(t.disturb, func(s span) bool {
-		return (s.process == "" || s.process == process) && s.from <= until && s.until >= from
-	})
-}
-
 // finish checks what is known only at the end of a run.
 func (t *terms) finish(run []trace.Event) error {
 	for at := range t.early {
@@ -186,7 +159,7 @@ func (t *terms) finish(run []trace.Event) error {
 		slices.SortFunc(all, func(a, b *tenure) int { return cmp.Compare(a.term, b.term) })
 		for i, next := range all[min(1, len(all)):] {
 			before := all[i]
-			orderly := before.released && !t.disturbed(before.process, before.began, next.began)
+			orderly := before.released && !t.disturb.hit(before.process, before.began, next.began)
 			if orderly && before.rested > next.began {
 				return refuse(run, next.index, "the work of the term before, at %s, had not ended, and its leadership was released later", before.process)
 			}
