@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -240,6 +241,14 @@ var trials = map[string]trial{
 	"pglatch shards pin tenant=7 acme web-3 --wait 1m":   sharded(ends(0, "acme of tenant is pinned to web-3, which owns it")),
 	"pglatch shards pin tenant=7 acme --remove":          sharded(after("pglatch shards pin tenant=7 acme web-3 --wait 1m", ends(0, "acme of tenant is not pinned any more"))),
 
+	"pglatch turns ls":                                             mailed(ends(0, "conversation/42  ready")),
+	"pglatch turns ls chat --dead":                                 mailed(ends(0, "no model")),
+	"pglatch turns show conversation/42":                           mailed(ends(0, "conversation/42  ready")),
+	"pglatch turns interrupt conversation/42 --reason 'user left'": mailed(ends(3, "no turn is running")),
+	"pglatch turns retry conversation/42":                          mailed(ends(0, "put back dead letters of conversation/42: 1")),
+	"pglatch turns skip conversation/42 17":                        mailed(ends(3, "no such dead letter")),
+	"pglatch turns purge conversation/42 --yes":                    mailed(ends(0, "deleted messages of conversation/42: 2")),
+
 	"make demo-shards ONCE=1": target,
 	"make demo-turns ONCE=1":  target,
 
@@ -404,6 +413,27 @@ func sharded(then trial) trial {
 			stdout, _, code = clitest.Run(s.t, s.env, "shards", "ls", "tenant=7")
 			return code == 0 && len(regexp.MustCompile(`(?m)^web-[23] +\d+ +[12] `).FindAllString(stdout, -1)) == 2
 		}, func() string { return stdout })
+		then(s, command)
+	}
+}
+
+// mailed makes a mailbox in which an entity has a message that waits and a dead letter.
+func mailed(then trial) trial {
+	return func(s *stage, command string) {
+		pool, err := pgxpool.New(s.t.Context(), s.dsn)
+		require.NoError(s.t, err)
+		s.t.Cleanup(pool.Close)
+		box, err := turns.Open(s.t.Context(), turns.Config{Pool: pool, Name: "chat", Namespace: namespace.Must(14, "conversation")})
+		require.NoError(s.t, err)
+		require.NoError(s.t, box.Migrate(s.t.Context()))
+		for _, sql := range []string{
+			`SELECT pglatch_turns.pglatch_send('chat', '42', 'hello')`,
+			`INSERT INTO pglatch_turns.dead (mailbox, number, entity, position, id, trace, sent_at, body, attempts, error, died_at)
+			 SELECT 'chat', nextval('pglatch_turns.number'), '42', 2, '', '', now(), '', 5, 'no model', now()`,
+		} {
+			_, err := pool.Exec(s.t.Context(), sql)
+			require.NoError(s.t, err)
+		}
 		then(s, command)
 	}
 }

@@ -23,13 +23,15 @@ var (
 	sendSQL string
 	//go:embed schema/serve.sql
 	serveSQL string
+	//go:embed schema/list.sql
+	listSQL string
 )
 
 // schema is the schema that this program makes, and needs at least.
 var schema = pgtable.Schema{
 	Name:    schemaName,
 	Version: 1,
-	SQL:     strings.Join([]string{tablesSQL, sendSQL, serveSQL}, ""),
+	SQL:     strings.Join([]string{tablesSQL, sendSQL, serveSQL, listSQL}, ""),
 	Lock:    0x70677475726e730a,
 }
 

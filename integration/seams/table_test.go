@@ -52,6 +52,8 @@ var surroundings = []surrounding{
 		"pglatch shards ls":           code(69),
 		"pglatch shards pin":          code(69),
 		"pglatch shards drain":        code(69),
+		"pglatch turns interrupt":     code(69),
+		"pglatch turns purge":         code(69),
 	})},
 	{name: "standby", make: standby, except: union(lockers(advisory.ErrStandby), map[string]outcome{
 		"LockTx":                      is(advisory.ErrStandby),
@@ -98,6 +100,8 @@ var surroundings = []surrounding{
 		"pglatch shards ls":           code(69),
 		"pglatch shards pin":          code(69),
 		"pglatch shards drain":        code(69),
+		"pglatch turns interrupt":     code(69),
+		"pglatch turns purge":         code(69),
 		"pglatch load":                code(69),
 	})},
 	{name: "promoted standby", make: promoted},
@@ -123,6 +127,8 @@ var surroundings = []surrounding{
 	{name: "search_path", make: shadowed},
 	{name: "no rights", make: stranger, except: union(noTables, map[string]outcome{
 		"pglatch shards ls": code(77), "pglatch shards pin": code(77), "pglatch shards drain": code(77),
+		"pglatch turns ls": code(77), "pglatch turns show": code(77), "pglatch turns interrupt": code(77), "pglatch turns retry": code(77),
+		"pglatch turns skip": code(77), "pglatch turns purge": code(77),
 	})},
 	{name: "no tables", make: unmade, except: noTables},
 	{name: "older tables", make: older, except: map[string]outcome{

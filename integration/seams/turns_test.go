@@ -87,6 +87,10 @@ func useTurns(ctx context.Context, t *testing.T, s site) error {
 		_, looked := box.Look(ctx, tickets[0])
 		_, counted := box.Stats(ctx)
 		_, listed := box.DeadLetters(ctx, namespace.Key{}, 0, 10)
+		_, named := turns.Names(ctx, pool)
+		_, shown := box.Entities(ctx, turns.EntityReady, 10)
+		_, one := box.Entity(ctx, agents.ID(entity))
+		_, waiting := box.Messages(ctx, agents.ID(entity), 0, 10)
 		assert.ErrorIs(t, box.Interrupt(ctx, agents.ID(entity), "stop"), turns.ErrNotRunning)
 		assert.ErrorIs(t, box.Retry(ctx, 1<<40), turns.ErrNotFound)
 		assert.ErrorIs(t, box.Skip(ctx, 1<<40), turns.ErrNotFound)
@@ -99,7 +103,7 @@ func useTurns(ctx context.Context, t *testing.T, s site) error {
 			_, err = box.SendManySQL(ctx, tx, []turns.Envelope{{Entity: agents.ID(entity)}})
 			assert.NoError(t, err)
 		}
-		return errors.Join(looked, counted, listed, tx.Rollback())
+		return errors.Join(looked, counted, listed, named, shown, one, waiting, tx.Rollback())
 	})(ctx, t, s)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/cmd/internal/servecmd"
 	"github.com/pglatch/pglatch/cmd/internal/shardscmd"
+	"github.com/pglatch/pglatch/cmd/internal/turnscmd"
 )
 
 // commands are the commands of pglatch.
@@ -32,6 +33,7 @@ func commands(app *program.App, o Options) []*cobra.Command {
 		doctorcmd.New(app),
 		leadercmd.New(app, o.Backends),
 		shardscmd.New(app),
+		turnscmd.New(app),
 		servecmd.New(app, o.Stores),
 		leasecmd.New(app),
 		loadcmd.New(app, o.Stores),
@@ -77,7 +79,7 @@ The database is that of --database-url, the file of --database-url-file,
 PGLATCH_DATABASE_URL, DATABASE_URL, PG_DSN, or the PG* variables, in this order.
 
 Exit codes: 0 success, 3 free (status, ask, lease get), not all owned or no such group,
-node or shard (shards), or something is wrong (verdicts --exit-code), 64 usage, 69 database, lock server or holder (ask) unavailable, 70 internal error, a failed check (doctor) or a
+node or shard (shards), no such mailbox, turn or dead letter (turns), or something is wrong (verdicts --exit-code), 64 usage, 69 database, lock server or holder (ask) unavailable, 70 internal error, a failed check (doctor) or a
 broken promise (load), 75 busy, 76 lock, lease or leadership lost, 77 the database
 refuses the user (a password, a missing database or right: trying again does not
 help), a lock server the token, or the holder what it is asked for,

@@ -1,0 +1,174 @@
+package turnscmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/turns"
+)
+
+func newInterrupt(app *program.App) *cobra.Command {
+	var flags targetFlags
+	var reason string
+	cmd := &cobra.Command{
+		Use:        "interrupt KEY",
+		Short:      "End the running turn of an entity, on whatever node",
+		SuggestFor: []string{"stop", "cancel", "kill"},
+		Long: `End the context of an entity's running turn, with the reason. The handler decides what becomes
+of the messages: it can commit them, or return an error, so that they come again. A handler that
+ignores its context goes on.
+
+Exit codes: 0 the turn was interrupted, 3 no turn of the entity runs.`,
+		Example: "  pglatch turns interrupt conversation/42 --reason 'user left'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return flags.with(cmd.Context(), app, args[0], func(t *target) error {
+				if err := t.Interrupt(cmd.Context(), t.key, reason); err != nil {
+					return t.post.fail(cmd.Context(), err)
+				}
+				return t.changed(app, "interrupted the turn of", nil, 0)
+			})
+		},
+	}
+	flags.addFlags(cmd)
+	complete(app, cmd, keys(turns.EntityRunning))
+	cmd.Flags().StringVar(&reason, "reason", "an operator interrupted it", "`text` that the handler gets as the cause")
+	return cmd
+}
+
+// A letterFunc changes one dead letter.
+type letterFunc func(ctx context.Context, number int64) error
+
+func newRetry(app *program.App) *cobra.Command {
+	return newLetters(app, "put back", (*turns.Mailbox).Retry, &cobra.Command{
+		Use:   "retry KEY [NUMBER]",
+		Short: "Put dead letters of an entity back into their places",
+		Long: `Put a dead letter back into its old place among the messages of its entity, or all dead letters
+of the entity without a NUMBER. An entity that a dead letter stopped goes on.
+
+Exit codes: 0 they were put back, 3 there is no such dead letter.`,
+		Example: "  pglatch turns retry conversation/42\n  pglatch turns retry conversation/42 17",
+	})
+}
+
+func newSkip(app *program.App) *cobra.Command {
+	return newLetters(app, "deleted", (*turns.Mailbox).Skip, &cobra.Command{
+		Use:   "skip KEY [NUMBER]",
+		Short: "Delete dead letters of an entity",
+		Long: `Delete a dead letter, or all dead letters of the entity without a NUMBER. An entity that a dead
+letter stopped goes on with its next message.
+
+Exit codes: 0 they were deleted, 3 there is no such dead letter.`,
+		Example: "  pglatch turns skip conversation/42 17",
+	})
+}
+
+// newLetters completes a command that changes one dead letter of an entity, or all.
+func newLetters(app *program.App, did string, change func(*turns.Mailbox, context.Context, int64) error, cmd *cobra.Command) *cobra.Command {
+	var flags targetFlags
+	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var number int64
+		if len(args) == 2 {
+			var err error
+			if number, err = strconv.ParseInt(args[1], 10, 64); err != nil || number < 1 {
+				return program.UsageError("NUMBER is %q: use the number of a dead letter, as show prints it", args[1])
+			}
+		}
+		return flags.with(cmd.Context(), app, args[0], func(t *target) error {
+			return t.letters(cmd.Context(), app, did, number, func(ctx context.Context, number int64) error { return change(t.Mailbox, ctx, number) })
+		})
+	}
+	flags.addFlags(cmd)
+	complete(app, cmd, keys(turns.EntityStopped))
+	return cmd
+}
+
+// lettersOnce is how many dead letters are read at one time.
+const lettersOnce = 100
+
+// letters changes the dead letter of a number, or all of the entity if it is 0.
+func (t *target) letters(ctx context.Context, app *program.App, did string, number int64, change letterFunc) error {
+	numbers := []int64{}
+	for after := max(number-1, 0); ; {
+		all, err := t.DeadLetters(ctx, t.key, after, lettersOnce)
+		if err != nil {
+			return t.post.fail(ctx, err)
+		}
+		for _, d := range all {
+			if after = d.Message.Number; number != 0 && number != after {
+				break
+			}
+			if err := change(ctx, after); err != nil && !errors.Is(err, turns.ErrNotFound) { // somebody else has it
+				return t.post.fail(ctx, err)
+			} else if err == nil {
+				numbers = append(numbers, after)
+			}
+		}
+		if len(all) < lettersOnce || number != 0 {
+			break
+		}
+	}
+	if len(numbers) == 0 {
+		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%w of %s in the mailbox %s", turns.ErrNotFound, t.key, t.name)}
+	}
+	return t.changed(app, did+" dead letters of", numbers, int64(len(numbers)))
+}
+
+func newPurge(app *program.App) *cobra.Command {
+	var flags targetFlags
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "purge KEY --yes",
+		Short: "Delete all messages and dead letters of an entity",
+		Long: `Delete all messages and dead letters of an entity, for good. Its running turn is stale then: it
+commits nothing. Purge waits for transactions that sent to the entity.
+
+Exit codes: 0 it has no message any more, 64 --yes is missing.`,
+		Example: "  pglatch turns purge conversation/42 --yes",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !yes {
+				return program.UsageError("purge deletes all messages of %s for good: give --yes", args[0])
+			}
+			return flags.with(cmd.Context(), app, args[0], func(t *target) error {
+				gone, err := t.Purge(cmd.Context(), t.key)
+				if err != nil {
+					return t.post.fail(cmd.Context(), err)
+				}
+				return t.changed(app, "deleted messages of", nil, gone)
+			})
+		},
+	}
+	flags.addFlags(cmd)
+	complete(app, cmd, keys(choice{}.states()...))
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "yes, for good")
+	return cmd
+}
+
+// A change is the output of the commands that change something.
+type change struct {
+	Mailbox string  `json:"mailbox"`
+	Key     string  `json:"key"`
+	Did     string  `json:"did"`
+	Count   int64   `json:"count,omitempty"`   // of messages
+	Numbers []int64 `json:"numbers,omitempty"` // of dead letters
+}
+
+// changed prints what a command did.
+func (t *target) changed(app *program.App, did string, numbers []int64, count int64) error {
+	c := change{t.name, t.key.String(), did + " " + t.key.String(), count, numbers}
+	return app.Print(program.Output{Document: c, Text: program.Text(func(w *bytes.Buffer) {
+		fmt.Fprint(w, program.Printable(c.Did))
+		if numbers != nil || count > 0 {
+			fmt.Fprintf(w, ": %d", count)
+		}
+		fmt.Fprintln(w)
+	})})
+}

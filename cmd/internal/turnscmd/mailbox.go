@@ -1,0 +1,156 @@
+package turnscmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/namespace"
+	"github.com/pglatch/pglatch/turns"
+)
+
+// A post has the mailboxes of a database.
+type post struct {
+	pool  *pgxpool.Pool
+	place string // the database, for people
+	names []turns.Name
+}
+
+// with opens the mailboxes of the database, and calls do.
+func with(ctx context.Context, app *program.App, do func(*post) error) error {
+	cc, err := app.ConnConfig()
+	if err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig("")
+	if err != nil {
+		return program.UsageError("the PG* variables: %w", err)
+	}
+	config.ConnConfig, config.MinConns, config.MaxConns = program.Unprepared(cc), 0, 1
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return program.Unavailable(ctx, err)
+	}
+	defer pool.Close()
+	p := &post{pool: pool, place: program.Target(cc)}
+	if p.names, err = turns.Names(ctx, pool); err != nil {
+		return p.fail(ctx, err)
+	}
+	return do(p)
+}
+
+// fail gives an error of a mailbox its exit code; nil stays nil.
+func (p *post) fail(ctx context.Context, err error) error {
+	switch {
+	case missing(err):
+		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no mailbox: Mailbox.Migrate makes one, or turns.Schema in a migration; "+
+			"if programs serve one, check the address of the database", p.place)}
+	case errors.Is(err, turns.ErrNotFound), errors.Is(err, turns.ErrNotRunning):
+		return &program.ExitError{Code: program.ExitFree, Err: err}
+	case errors.Is(err, turns.ErrInvalid):
+		return &program.ExitError{Code: program.ExitUsage, Err: err}
+	}
+	return program.Unavailable(ctx, err)
+}
+
+// missing reports whether an error says that the schema is not there.
+func missing(err error) bool {
+	code := sqlstate.Of(err)
+	return code == sqlstate.UndefinedTable || code == sqlstate.InvalidSchema
+}
+
+// open returns a mailbox.
+func (p *post) open(ctx context.Context, name turns.Name) (*turns.Mailbox, error) {
+	box, err := turns.Open(ctx, turns.Config{Pool: p.pool, Name: name.Name, Namespace: name.Namespace})
+	return box, p.fail(ctx, err)
+}
+
+// named returns the mailbox of this name.
+func (p *post) named(name string) (turns.Name, error) {
+	i := slices.IndexFunc(p.names, func(n turns.Name) bool { return n.Name == name })
+	if i < 0 {
+		return turns.Name{}, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("there is no mailbox %q in %s: it has %s", name, p.place, p.list())}
+	}
+	return p.names[i], nil
+}
+
+// list names the mailboxes, for people.
+func (p *post) list() string {
+	if len(p.names) == 0 {
+		return "none"
+	}
+	texts := make([]string, 0, len(p.names))
+	for _, n := range p.names {
+		texts = append(texts, program.Printable(fmt.Sprintf("%s (%s)", n.Name, n.Namespace)))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// A target is the entity that the argument KEY of a command names.
+type target struct {
+	*turns.Mailbox
+	post *post
+	name string // of the mailbox
+	key  namespace.Key
+}
+
+// targetFlags select the mailbox of a KEY.
+type targetFlags struct{ mailbox string }
+
+func (f *targetFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.mailbox, "mailbox", "", "`name` of the mailbox, if several have the namespace of KEY")
+}
+
+// with finds the mailbox and the entity that a KEY names, and calls do.
+func (f *targetFlags) with(ctx context.Context, app *program.App, text string, do func(*target) error) error {
+	space, entity, ok := strings.Cut(text, "/")
+	if !ok || space == "" || entity == "" {
+		return program.UsageError("KEY is %q: give namespace/entity, such as conversation/42", text)
+	}
+	return with(ctx, app, func(p *post) error {
+		name, err := f.choose(p, space)
+		if err != nil {
+			return err
+		}
+		key, err := name.Namespace.Text(entity)
+		if err != nil {
+			return &program.ExitError{Code: program.ExitUsage, Err: err}
+		}
+		box, err := p.open(ctx, name)
+		if err != nil {
+			return err
+		}
+		return do(&target{box, p, name.Name, key})
+	})
+}
+
+// choose returns the mailbox of --mailbox, or the one with a namespace of this name.
+func (f *targetFlags) choose(p *post, space string) (turns.Name, error) {
+	if f.mailbox != "" {
+		name, err := p.named(f.mailbox)
+		if err == nil && name.Namespace.Name() != space {
+			err = program.UsageError("the mailbox %s has the namespace %s, and KEY has %s", name.Name, name.Namespace.Name(), space)
+		}
+		return name, err
+	}
+	var found []turns.Name
+	for _, n := range p.names {
+		if n.Namespace.Name() == space {
+			found = append(found, n)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return turns.Name{}, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("no mailbox of %s has the namespace %q: there is %s", p.place, space, p.list())}
+	}
+	return turns.Name{}, program.UsageError("several mailboxes have the namespace %s: choose one with --mailbox: %s", space, p.list())
+}

@@ -1,0 +1,106 @@
+package turnscmd
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/turns"
+)
+
+func newShow(app *program.App) *cobra.Command {
+	var flags targetFlags
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "show KEY",
+		Short: "Show an entity: its turn, its messages and its dead letters",
+		Long: `Show what one entity does, the messages that wait for it, in order, and its dead letters. Bodies
+are not shown.
+
+Exit codes: 0 it has a message, a turn or a dead letter, 3 it has none, or no mailbox has the
+namespace of KEY.`,
+		Example: "  pglatch turns show conversation/42\n  pglatch turns show conversation/42 -o json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 {
+				return program.UsageError("--limit is %d: use 1 or more", limit)
+			}
+			return flags.with(cmd.Context(), app, args[0], func(t *target) error { return t.show(cmd, app, limit) })
+		},
+	}
+	flags.addFlags(cmd)
+	complete(app, cmd, keys(choice{}.states()...))
+	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many messages, and dead letters")
+	return cmd
+}
+
+func (t *target) show(cmd *cobra.Command, app *program.App, limit int) error {
+	ctx, name := cmd.Context(), turns.Name{Name: t.name, Namespace: t.key.Namespace()}
+	e, err := t.Entity(ctx, t.key)
+	if err != nil {
+		return t.post.fail(ctx, err)
+	}
+	messages, err := t.Messages(ctx, t.key, 0, limit)
+	if err != nil {
+		return t.post.fail(ctx, err)
+	}
+	letters, err := t.DeadLetters(ctx, t.key, 0, limit)
+	if err != nil {
+		return t.post.fail(ctx, err)
+	}
+	d := detail{entity: newEntity(name, e), Waiting: []waiting{}, DeadLetters: []letter{}}
+	for _, m := range messages {
+		d.Waiting = append(d.Waiting, waiting{m.Number, m.ID, len(m.Body), m.Trace, m.SentAt.UTC()})
+	}
+	for _, l := range letters {
+		d.DeadLetters = append(d.DeadLetters, newLetter(name, l))
+	}
+	if err := app.Print(d.output(app)); err != nil {
+		return err
+	}
+	if e.State == turns.EntityIdle && len(letters) == 0 {
+		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no message in the mailbox %s", d.Key, t.name)}
+	}
+	return nil
+}
+
+// A detail is the output of show.
+type detail struct {
+	entity
+
+	Waiting     []waiting `json:"waiting"`
+	DeadLetters []letter  `json:"dead_letters"`
+}
+
+// A waiting message has no body here: it can be large, and of nobody's business.
+type waiting struct {
+	Number int64     `json:"number"`
+	ID     string    `json:"id,omitempty"`
+	Bytes  int       `json:"bytes"`
+	Trace  string    `json:"trace,omitempty"`
+	SentAt time.Time `json:"sent_at"`
+}
+
+func (d detail) output(app *program.App) program.Output {
+	return program.Output{Document: d, Text: program.Text(func(w *bytes.Buffer) {
+		writeEntities(app, w, []entity{d.entity})
+		if d.Interrupted != "" {
+			fmt.Fprintf(w, "interrupted: %s\n", program.Printable(d.Interrupted))
+		}
+		if len(d.Waiting) > 0 {
+			t := app.NewTable("NUMBER", "ID", "BYTES", "SENT AT", "TRACE")
+			for _, m := range d.Waiting {
+				t.Add("", fmt.Sprint(m.Number), orDash(m.ID), fmt.Sprint(m.Bytes), m.SentAt.Format(time.RFC3339), orDash(m.Trace))
+			}
+			fmt.Fprintln(w)
+			t.WriteTo(w)
+		}
+		if len(d.DeadLetters) > 0 {
+			fmt.Fprintln(w)
+			writeLetters(app, w, d.DeadLetters)
+		}
+	})}
+}
