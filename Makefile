@@ -135,7 +135,7 @@ compat: ## run programs of this tree beside those of the commit in compat/base: 
 	$(WITHPG) $(GOTEST) -tags integration -timeout 10m -count=1 ./compat
 
 # Packages with golden files of what is frozen: docs/stability.md.
-FROZEN := ./leader/file ./leader/postgres ./leader/shards/postgres ./once/postgres ./lease/postgres ./lease/sqlite ./lease/leaseserver ./lease/internal/wire \
+FROZEN := ./leader/file ./leader/postgres ./leader/shards/postgres ./turns ./once/postgres ./lease/postgres ./lease/sqlite ./lease/leaseserver ./lease/internal/wire \
 	./introspect ./middleware ./cmd/internal/program
 
 .PHONY: freeze

@@ -85,6 +85,14 @@ type Config struct {
 	// the last Migrate or Serve apply to all senders. 0 = DefaultMaxBytes and DefaultMaxDepth.
 	MaxBytes, MaxDepth int
 
+	// MaxTotal limits the messages that wait for all entities together, those of running turns too. A server
+	// counts them once a second, and less often if a count takes longer than 50 ms, so that counting takes a 20th
+	// of the time at most. Senders compare with the last count. So the mailbox can have more: what was sent since,
+	// and what transactions sent that were open. It can also refuse for as long although messages were consumed.
+	// While no server counts, senders at the limit do so themselves. Like MaxDepth, it is that of the last Migrate
+	// or Serve. 0 = no limit.
+	MaxTotal int
+
 	// KeepIDs is how long at least the ID of a message is known after its Send. 0 = DefaultKeepIDs.
 	KeepIDs time.Duration
 
@@ -152,6 +160,7 @@ func (c Config) validated() (Config, error) {
 		{"MaxAttempts", &c.MaxAttempts, DefaultMaxAttempts, 1_000_000},
 		{"MaxBytes", &c.MaxBytes, DefaultMaxBytes, 100 << 20},
 		{"MaxDepth", &c.MaxDepth, DefaultMaxDepth, 1 << 30},
+		{"MaxTotal", &c.MaxTotal, 0, 1 << 30},
 	} {
 		if *field.value < 0 || *field.value > field.limit {
 			return c, &ConfigError{"Config." + field.name, *field.value, fmt.Sprintf("use 0 for the default, or 1 to %d", field.limit)}

@@ -51,7 +51,7 @@ type TxEndedError = txguard.TxEndedError
 // transaction stays unchanged.
 type LimitError struct {
 	Entity string
-	What   string // "bytes" of a body, "depth" of an entity, or "entities" of a transaction
+	What   string // "bytes" of a body, "depth" of an entity, "total" of the mailbox, or "entities" of a transaction
 	Limit  string
 }
 

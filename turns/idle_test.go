@@ -3,6 +3,7 @@ package turns_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -41,6 +42,33 @@ func TestAClaimThatIsStoppedInTheMiddleDoesNotKeepItsEntity(t *testing.T) {
 				return nil
 			})
 			assert.Equal(t, "1", await.Receive(t, await.Soon, handled), "another node has the turn")
+		})
+	}
+}
+
+// A process can be stopped between its Send and its commit. Its transaction has the lock of the entity's senders.
+func TestASenderThatIsStoppedDoesNotKeepOthersOut(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]string{"the server ends the transaction": "'300ms'", "control: without a limit": "'0'"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, func(c *turns.Config) { c.SendWait = 500 * time.Millisecond })
+			without(t, b.pool, map[string]string{"'15s'": limit})
+			stopped := b.begin(t)
+			_, err := b.put(t, stopped, "a", "1")
+			require.NoError(t, err)
+			send := func() error {
+				return pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+					_, err := b.put(t, tx, "a", "2")
+					return err
+				})
+			}
+			if limit == "'0'" {
+				assert.ErrorIs(t, send(), turns.ErrTimeout)
+				return
+			}
+			await.Until(t, await.Soon, func() bool { return send() == nil })
+			assert.Equal(t, "2", b.bodies(t))
 		})
 	}
 }

@@ -30,6 +30,7 @@ func (s *server) look(ctx context.Context) (time.Duration, error) {
 		Next        *target  `json:"next"`
 		Mine        int      `json:"mine"`
 		Interrupted bool     `json:"interrupted"`
+		Count       bool     `json:"count"`
 	}
 	if err := json.Unmarshal(text, &seen); err != nil {
 		return 0, fmt.Errorf("turns: answer of the server: %w", err)
@@ -41,6 +42,11 @@ func (s *server) look(ctx context.Context) (time.Duration, error) {
 	}
 	if seen.Interrupted {
 		if err := s.interrupts(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if seen.Count {
+		if err := s.m.exec(ctx, `SELECT pglatch_turns.count_all($1::pg_catalog.text, true)`); err != nil {
 			return 0, err
 		}
 	}

@@ -89,8 +89,8 @@ func (m *Mailbox) register(ctx context.Context) error {
 	c := m.config
 	return m.inTx(ctx, func(tx pgx.Tx) error {
 		var same bool
-		err := tx.QueryRow(ctx, `SELECT pglatch_turns.open_mailbox($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.text::pg_catalog.interval, $6::pg_catalog.bool, $7::pg_catalog.text::pg_catalog.interval)`,
-			c.Name, c.Namespace.String(), int64(c.MaxBytes), int64(c.MaxDepth), interval(c.Quiet), c.RefuseBusy, interval(c.KeepIDs)).Scan(&same)
+		err := tx.QueryRow(ctx, `SELECT pglatch_turns.open_mailbox($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.text::pg_catalog.interval, $6::pg_catalog.bool, $7::pg_catalog.text::pg_catalog.interval, $8::pg_catalog.int8)`,
+			c.Name, c.Namespace.String(), int64(c.MaxBytes), int64(c.MaxDepth), interval(c.Quiet), c.RefuseBusy, interval(c.KeepIDs), int64(c.MaxTotal)).Scan(&same)
 		if err == nil && !same {
 			return fmt.Errorf("%w: %w", ErrNotReady, errNamespace)
 		}

@@ -58,7 +58,8 @@ const MaxEntities = 1000
 // Send sends a message to an entity in the caller's transaction. It exists when the transaction commits.
 //
 // Until then, other transactions that send to the entity wait, at most Config.SendWait. So Send comes
-// last in a transaction. Transactions that send to several entities in opposite orders are a deadlock, which
+// last in a transaction. If the transaction sends no statement for 15 seconds after it, the server ends the session, so
+// that a stopped process does not keep other senders out. Transactions that send to several entities in opposite orders are a deadlock, which
 // PostgreSQL ends with ErrDeadlock after its deadlock_timeout: use SendMany, which sorts.
 //
 // ErrBusy, *LimitError, *TimeoutError and ErrInvalid leave the transaction as it was, and nothing was sent. So does
@@ -145,7 +146,7 @@ func (m *Mailbox) send(ctx context.Context, tx pgsession.Tx, key namespace.Key, 
 			return Ticket{}, fmt.Errorf("turns: answer of the server: %w", err)
 		}
 		return Ticket{Entity: entity, Number: number, ID: message.ID, Again: word == "again"}, nil
-	case "bytes", "depth":
+	case "bytes", "depth", "total":
 		return Ticket{}, &LimitError{Entity: entity, What: word, Limit: rest}
 	case "timeout":
 		return Ticket{}, &TimeoutError{Entity: entity, Waited: m.config.SendWait}

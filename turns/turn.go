@@ -187,14 +187,14 @@ func (t *Turn) commit(run func() error) (err error) {
 
 // finishSQL consumes the messages. Numbers and value are text, as all drivers take it.
 const finishSQL = `SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::pg_catalog.text, pglatch_turns.finish($2::pg_catalog.text, $3::pg_catalog.text,
-	$4::pg_catalog.int8, $5::pg_catalog.int8, $6::pg_catalog.text::pg_catalog.int8[], CASE WHEN $7::pg_catalog.text OPERATOR(pg_catalog.<>) '-' THEN pg_catalog.decode($7::pg_catalog.text, 'hex') END)), true)`
+	$4::pg_catalog.int8, $5::pg_catalog.text::pg_catalog.int8[], CASE WHEN $6::pg_catalog.text OPERATOR(pg_catalog.<>) '-' THEN pg_catalog.decode($6::pg_catalog.text, 'hex') END)), true)`
 
 // finish consumes the messages in the transaction of a commit.
 func (t *Turn) finish(ctx context.Context, tx pgsession.Tx) error {
 	t.mu.Lock()
 	numbers, value := arrayOf(t.messages), hexOrNone(t.value)
 	t.mu.Unlock()
-	answer, err := pgsession.TxAsk(ctx, tx, finishSQL, t.m.config.Name, t.claim.Entity, t.claim.Token, t.claim.After, numbers, value)
+	answer, err := pgsession.TxAsk(ctx, tx, finishSQL, t.m.config.Name, t.claim.Entity, t.claim.Token, numbers, value)
 	closed := ctx.Err() == nil && (errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone)) // else the driver ended it with ctx
 	if closed || errors.Is(err, ErrNoTransaction) {
 		return &TxEndedError{Package: "turns", Right: fmt.Sprintf("%s with token %d", t.key, t.claim.Token), Cause: err}

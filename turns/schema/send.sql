@@ -31,8 +31,46 @@ BEGIN
 	RETURN locked;
 END $$;
 
+-- limit_idle has the server end the transaction if its process is stopped in the middle of it: what it has locked is
+-- free for others then.
+CREATE OR REPLACE FUNCTION pglatch_turns.limit_idle() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN interval '1 millisecond' AND interval '15 s' THEN
+		PERFORM set_config('idle_in_transaction_session_timeout', '15s', true);
+	END IF;
+END $$;
+
+-- last_number is the last number that a message got.
+CREATE OR REPLACE FUNCTION pglatch_turns.last_number() RETURNS bigint
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT coalesce(pg_sequence_last_value('pglatch_turns.number'), 0) $$;
+
+-- count_all counts the messages of all entities, up to max_total, and stores the count unless somebody else just does so.
+-- It takes a 20th of the time at most: the next count comes so much later. A transaction that cannot store it, because
+-- its snapshot may be old, only counts.
+CREATE OR REPLACE FUNCTION pglatch_turns.count_all(p_mailbox text, p_store bool) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	began CONSTANT timestamptz := clock_timestamp();
+	number CONSTANT bigint := pglatch_turns.last_number(); -- before the count: later ones were sent since
+	own bool := false;
+	n bigint;
+BEGIN
+	IF p_store THEN
+		PERFORM FROM pglatch_turns.mailboxes AS b WHERE b.name = p_mailbox AND b.count_next <= began FOR NO KEY UPDATE SKIP LOCKED;
+		own := FOUND;
+	END IF;
+	SELECT count(*) INTO n FROM (SELECT FROM pglatch_turns.messages AS m WHERE m.mailbox = p_mailbox
+		LIMIT (SELECT b.max_total FROM pglatch_turns.mailboxes AS b WHERE b.name = p_mailbox)) AS m;
+	IF own THEN
+		UPDATE pglatch_turns.mailboxes AS b SET counted = n, counted_number = number, count_next = clock_timestamp() + greatest(interval '1 s', 20 * (clock_timestamp() - began))
+			WHERE b.name = p_mailbox;
+	END IF;
+	RETURN n;
+END $$;
+
 -- put sends a message: 'sent N', or 'again N' if the ID was sent before. Other answers mean that nothing
--- was done: 'unknown' (there is no such mailbox), 'bytes N', 'depth N', 'invalid', 'occupied', 'timeout'.
+-- was done: 'unknown' (there is no such mailbox), 'bytes N', 'depth N', 'total N', 'invalid', 'occupied', 'timeout'.
 --
 -- The order is what counts. First the lock, which PostgreSQL keeps until the commit is visible to others.
 -- Then the number. So the numbers of an entity follow the commits of its senders.
@@ -46,6 +84,7 @@ DECLARE
 	n bigint;
 	first bigint;
 	last bigint;
+	total bigint;
 	at timestamptz;
 BEGIN
 	SELECT b.* INTO box FROM pglatch_turns.mailboxes AS b WHERE b.name = p_mailbox;
@@ -58,6 +97,7 @@ BEGIN
 	ELSIF NOT pglatch_turns.lock_sends(p_mailbox, p_entity, p_wait_ms) THEN
 		RETURN 'timeout';
 	END IF;
+	PERFORM pglatch_turns.limit_idle(); -- or a process that is stopped here would keep all senders of the entity out
 	IF p_id <> '' THEN
 		SELECT s.number INTO n FROM pglatch_turns.sent AS s WHERE s.mailbox = p_mailbox AND s.entity = p_entity AND s.id = p_id;
 		IF FOUND THEN
@@ -76,6 +116,20 @@ BEGIN
 			WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number > head ORDER BY m.number LIMIT 1;
 		IF last - first + 1 >= box.max_depth THEN
 			RETURN 'depth ' || box.max_depth;
+		END IF;
+	END IF;
+	-- Servers count. While none does, the numbers say how many can have come since, and a sender counts only if these
+	-- are too many.
+	IF box.max_total > 0 THEN
+		total := box.counted;
+		IF box.count_next + interval '5 s' < clock_timestamp() THEN
+			total := box.counted + pglatch_turns.last_number() - box.counted_number;
+			IF total >= box.max_total THEN
+				total := pglatch_turns.count_all(p_mailbox, fresh);
+			END IF;
+		END IF;
+		IF total >= box.max_total THEN
+			RETURN 'total ' || box.max_total;
 		END IF;
 	END IF;
 	n := nextval('pglatch_turns.number');

@@ -1,24 +1,24 @@
 
 -- open_mailbox stores the limits of a mailbox, and reports whether its namespace is this one.
-CREATE OR REPLACE FUNCTION pglatch_turns.open_mailbox(p_name text, p_namespace text, p_max_bytes bigint, p_max_depth bigint, p_quiet interval, p_refuse bool, p_keep interval) RETURNS bool
+CREATE OR REPLACE FUNCTION pglatch_turns.open_mailbox(p_name text, p_namespace text, p_max_bytes bigint, p_max_depth bigint, p_quiet interval, p_refuse bool, p_keep interval, p_max_total bigint DEFAULT 0) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	box pglatch_turns.mailboxes;
 BEGIN
-	INSERT INTO pglatch_turns.mailboxes AS b (name, namespace, max_bytes, max_depth, quiet, refuse, keep)
-		VALUES (p_name, p_namespace, p_max_bytes, p_max_depth, p_quiet, p_refuse, p_keep) ON CONFLICT DO NOTHING;
+	INSERT INTO pglatch_turns.mailboxes AS b (name, namespace, max_bytes, max_depth, quiet, refuse, keep, max_total)
+		VALUES (p_name, p_namespace, p_max_bytes, p_max_depth, p_quiet, p_refuse, p_keep, p_max_total) ON CONFLICT DO NOTHING;
 	SELECT b.* INTO box FROM pglatch_turns.mailboxes AS b WHERE b.name = p_name;
 	IF box.namespace <> p_namespace THEN
 		RETURN false;
 	END IF;
-	UPDATE pglatch_turns.mailboxes AS b SET (max_bytes, max_depth, quiet, refuse, keep) = (p_max_bytes, p_max_depth, p_quiet, p_refuse, p_keep)
-		WHERE b.name = p_name AND (b.max_bytes, b.max_depth, b.quiet, b.refuse, b.keep) IS DISTINCT FROM (p_max_bytes, p_max_depth, p_quiet, p_refuse, p_keep);
+	UPDATE pglatch_turns.mailboxes AS b SET (max_bytes, max_depth, quiet, refuse, keep, max_total, count_next) = (p_max_bytes, p_max_depth, p_quiet, p_refuse, p_keep, p_max_total, '-infinity')
+		WHERE b.name = p_name AND (b.max_bytes, b.max_depth, b.quiet, b.refuse, b.keep, b.max_total) IS DISTINCT FROM (p_max_bytes, p_max_depth, p_quiet, p_refuse, p_keep, p_max_total);
 	RETURN true;
 END $$;
 
 -- look is all that an idle server asks. due is in how many milliseconds the next entity is ready, dead are
 -- nodes whose processes have ended, next is the node
--- with running turns that this one watches, mine is how many turns this node has.
+-- with running turns that this one watches, mine is how many turns this node has. count: somebody should count the messages.
 CREATE OR REPLACE FUNCTION pglatch_turns.look(p_mailbox text, p_node text) RETURNS json
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 	SELECT json_build_object(
@@ -29,18 +29,10 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 				AND EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = n.node AND e.state = 'running')
 			ORDER BY n.node < p_node, n.node LIMIT 1),
 		'mine', (SELECT count(*) FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running'),
-		'interrupted', EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.interrupt IS NOT NULL))
+		'interrupted', EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.interrupt IS NOT NULL),
+		'count', (SELECT b.count_next <= clock_timestamp() AND (b.counted > 0 OR b.counted_number < pglatch_turns.last_number())
+			FROM pglatch_turns.mailboxes AS b WHERE b.name = p_mailbox AND b.max_total > 0))
 $$;
-
--- limit_idle has the server end the transaction if its process is stopped in the middle of it: the rows that it has
--- locked belong to other nodes then.
-CREATE OR REPLACE FUNCTION pglatch_turns.limit_idle() RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-	IF current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN interval '1 millisecond' AND interval '15 s' THEN
-		PERFORM set_config('idle_in_transaction_session_timeout', '15s', true);
-	END IF;
-END $$;
 
 -- claim takes the entities that have been ready for longest, and records the attempts before any handler runs.
 -- A promoted standby can give numbers of the sequence again. The random part of a token keeps turns apart that the old
@@ -106,7 +98,7 @@ $$;
 
 -- finish deletes exactly the messages that a turn took, under the lock of the entity's row, and ends the turn. It
 -- reports false, and has changed nothing that may commit, if the turn is not the current one or a message is missing.
-CREATE OR REPLACE FUNCTION pglatch_turns.finish(p_mailbox text, p_entity text, p_token bigint, p_after bigint, p_numbers bigint[], p_value bytea) RETURNS bool
+CREATE OR REPLACE FUNCTION pglatch_turns.finish(p_mailbox text, p_entity text, p_token bigint, p_numbers bigint[], p_value bytea) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	e pglatch_turns.entities;

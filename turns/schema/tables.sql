@@ -20,7 +20,11 @@ CREATE TABLE IF NOT EXISTS pglatch_turns.mailboxes (
 	quiet interval NOT NULL,               -- how long the first message waits for more
 	refuse bool NOT NULL,                  -- messages for an entity that has one are refused
 	keep interval NOT NULL,                -- how long a message's ID is known
-	awake_until timestamptz NOT NULL DEFAULT '-infinity' -- until then a server looks often: a sender need not notify
+	awake_until timestamptz NOT NULL DEFAULT '-infinity', -- until then a server looks often: a sender need not notify
+	max_total bigint NOT NULL DEFAULT 0,   -- of all entities together; 0 = no limit
+	counted bigint NOT NULL DEFAULT 0,     -- how many messages all entities had at the last count, up to max_total
+	counted_number bigint NOT NULL DEFAULT 0, -- the last number that was given before it
+	count_next timestamptz NOT NULL DEFAULT '-infinity' -- until then nobody counts again
 ) WITH (fillfactor = 50);
 
 -- The messages that wait, those of running turns too. A commit deletes them.
