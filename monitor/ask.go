@@ -140,7 +140,7 @@ func (m *Monitor) input(s *Snapshot, skew time.Duration) incident.Input {
 	in := incident.Input{
 		At: s.Server.Now, Rows: make([]incident.Row, len(s.Locks)), Names: map[uint32]string{}, Namespaces: map[int]string{},
 		Answers: m.heard.answers.Answers, Asked: m.heard.at.Add(skew), Text: m.assembler.show, ID: m.linkID,
-		HideLabels: m.config.Redact != nil, Server: m.facts.Server,
+		HideLabels: m.config.Redact != nil, Server: m.facts.Server, Mailboxes: m.mailboxes.all,
 	}
 	if m.heard.at.IsZero() {
 		in.Asked = s.Server.Now

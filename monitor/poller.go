@@ -158,6 +158,9 @@ func (m *Monitor) picture(ctx context.Context) (s Snapshot, at time.Time, err er
 		return Snapshot{}, at, err
 	}
 	m.ask(ctx)
+	if m.judging.Load() {
+		m.lookAtMailboxes(ctx)
+	}
 	server, rows, err := read(ctx, m.conn, m.config.ClientAddr)
 	if err != nil {
 		return Snapshot{}, at, err

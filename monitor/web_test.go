@@ -64,8 +64,12 @@ func TestAConfigThatCannotBeIsRefused(t *testing.T) {
 
 func TestEachVerdictIsExplained(t *testing.T) {
 	t.Parallel()
-	docs, err := os.ReadFile("../docs/how-to/incidents.md")
-	require.NoError(t, err)
+	var docs []byte
+	for _, page := range []string{"incidents.md", "incidents-of-turns.md"} {
+		text, err := os.ReadFile("../docs/how-to/" + page)
+		require.NoError(t, err)
+		docs = append(docs, text...)
+	}
 	for _, name := range monitor.VerdictNames() {
 		assert.Contains(t, string(docs), "\n## "+name+"\n")
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/internal/pause"
@@ -101,7 +102,7 @@ func (s *server) run(ctx context.Context) error {
 	defer end(nil)
 	key, n := nodeKey(s.m.config.Name, s.node)
 	acquire := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	lock, err := s.m.config.Locker.Acquire(life, key)
+	lock, err := s.m.config.Locker.With(advisory.Options{Label: "turns/" + s.m.config.Name + " node"}).Acquire(life, key)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,8 @@ func NewVerdicts(app *program.App) *cobra.Command {
 		Use:   "verdicts",
 		Short: "Show what is wrong: deadlocks, silent holders, elections without a leader",
 		Long: `Look for two seconds, and show what is wrong, the worst first: what it is, which key, the
-evidence, and what to do. docs/how-to/incidents.md has a section for each verdict. Some
+evidence, and what to do. docs/how-to/incidents.md and
+incidents-of-turns.md have a section for each verdict. Some
 verdicts compare with the past, which only "serve monitor" and verdicts --watch know.
 
 With --watch there is a line for each verdict that is raised and for each that has ended,

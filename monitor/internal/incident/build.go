@@ -41,6 +41,7 @@ type Input struct {
 	HideLabels bool
 	// Namespaces are the namespaces that the viewer has names for.
 	Namespaces map[int]string
+	Mailboxes  []Mailbox
 	Server     Server
 }
 
@@ -109,6 +110,7 @@ func Build(in Input) *Picture {
 	b.order()
 	b.electionHolders()
 	b.clashes(all)
+	b.addMailboxes()
 	b.out.Cycles = cycles(b.out)
 	return b.out
 }

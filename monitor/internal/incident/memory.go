@@ -105,6 +105,12 @@ func (m *Memory) learn(p *Picture) {
 			queues[k.ID] = sampled(old, sample{p.At, len(k.Waiters)})
 		}
 	}
+	for _, b := range p.Mailboxes {
+		id := mailboxQueue(b)
+		if old := m.queues[id]; b.Ready > 0 || len(old) > 0 && p.At.Sub(old[len(old)-1].at) < 10*time.Second {
+			queues[id] = sampled(old, sample{p.At, b.Ready})
+		}
+	}
 	for id, age := range m.holds {
 		if now, still := holds[id]; !still || now < age {
 			m.note("key/"+id.key, age)

@@ -12,6 +12,7 @@ type Picture struct {
 	Keys      []*Key    // in the order of the rows, then those that only processes reported
 	Processes []*Process
 	Elections []*Election
+	Mailboxes []*Mailbox
 	Cycles    []Cycle
 	Server    Server
 	// Unseen are locks that processes say they hold, but that PostgreSQL does not have there.
@@ -29,6 +30,8 @@ const (
 	Semaphore Kind = "semaphore"
 	Leading   Kind = "election"
 	Shard     Kind = "shard"
+
+	MailboxLock Kind = "mailbox node" // that a node of a mailbox holds
 )
 
 // A Key is a lock, or a semaphore with all its slots, that has holders or waiters.
@@ -38,7 +41,7 @@ type Key struct {
 	Text      string
 	Namespace string // "" = none with a name
 	Kind      Kind
-	Group     string // of shards, if it is a shard
+	Group     string // of shards, if it is a shard; the mailbox, if it is a node of one
 	Slots     int    // of a semaphore
 	Holders   []*Holder
 	Waiters   []*Waiter // in the order of the queue, as far as known
@@ -48,8 +51,8 @@ type Key struct {
 	Shown bool
 }
 
-// Leads reports whether its holder leads with it, for as long as it runs.
-func (k *Key) Leads() bool { return k.Kind == Leading || k.Kind == Shard }
+// Leads reports whether its holder leads with it, or serves a mailbox, for as long as it runs.
+func (k *Key) Leads() bool { return k.Kind == Leading || k.Kind == Shard || k.Kind == MailboxLock }
 
 // Since is the longest time for which the key has been held.
 func (k *Key) Since() (age time.Duration) {

@@ -51,7 +51,7 @@ func (v *Verdict) Of(keyID string) bool { return slices.Contains(v.Keys(), keyID
 
 func (v *Verdict) id() string { return v.Name + "\x00" + v.KeyID + "\x00" + v.Subject }
 
-// The names of the verdicts. Each has a section in docs/how-to/incidents.md.
+// The names of the verdicts. Each has a section in the page that pageOf returns.
 const (
 	Deadlock      = "deadlock"
 	HeldLong      = "held-long"
@@ -72,13 +72,26 @@ const (
 	CannotConnect = "follower-cannot-connect"
 	Clocks        = "clocks"
 	ProcessSilent = "process-silent"
+
+	StuckTurn      = "turn-stuck"
+	GrowingBacklog = "backlog-growing"
+	PoisonMessage  = "poison-message"
 )
+
+// pageOf returns the page that has a verdict's section.
+func pageOf(name string) string {
+	switch name {
+	case StuckTurn, GrowingBacklog, PoisonMessage:
+		return "docs/how-to/incidents-of-turns.md"
+	}
+	return "docs/how-to/incidents.md"
+}
 
 // Names returns the names of all verdicts, in their display order.
 func Names() []string {
 	return []string{
 		Deadlock, TwoLeaders, NoLeader, HolderSilent, Pooler, LockTable, Prepared, HolderIdle, NameClash, ElectionClash, StarvedWriter, Foreign, HeldLong, QueueGrows,
-		CannotConnect, Connections, Clocks, ProcessSilent, Standby,
+		StuckTurn, GrowingBacklog, PoisonMessage, CannotConnect, Connections, Clocks, ProcessSilent, Standby,
 	}
 }
 
@@ -109,7 +122,7 @@ type check func(m *Memory, p *Picture) []Verdict
 
 var checks = []check{
 	deadlocks, twoLeaders, noLeader, silentHolders, poolers, lockTable, preparedHolders, idleHolders, clashes, electionClashes, starving, foreign, heldLong, growing,
-	cannotConnect, connections, clocks, silentProcesses, standby,
+	stuckTurns, backlogs, poison, cannotConnect, connections, clocks, silentProcesses, standby,
 }
 
 // verdicts runs all checks, and sorts first what blocks the most waiters.
@@ -119,7 +132,7 @@ func (m *Memory) verdicts(p *Picture) (all []Verdict) {
 	}
 	for i := range all {
 		v := &all[i]
-		v.Doc = "docs/how-to/incidents.md#" + v.Name
+		v.Doc = pageOf(v.Name) + "#" + v.Name
 		v.Since = p.At.Add(-m.lasting("verdict/"+v.id(), p.At))
 	}
 	all = folded(all)
