@@ -7,22 +7,24 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/internal/test/soak"
+	"github.com/pglatch/pglatch/internal/test/tally"
 	"github.com/pglatch/pglatch/turns"
 )
 
@@ -33,9 +35,8 @@ type bench struct {
 	pool *pgxpool.Pool
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t *testing.T, db *dbtest.Database) *bench {
 	t.Helper()
-	db := dbtest.New(t)
 	db.Exec(tables)
 	pool, err := pgxpool.New(t.Context(), db.DSN)
 	require.NoError(t, err)
@@ -46,9 +47,23 @@ func newBench(t *testing.T) *bench {
 	return &bench{db, box, pool}
 }
 
-func (b *bench) start(t *testing.T, role, name string) *proctest.Process {
+// without runs the schema again with parts of its functions replaced, in pairs: the control of a test.
+func (b *bench) without(t *testing.T, pairs ...string) {
 	t.Helper()
-	return proctest.Start(t, proctest.As(t, role, node{b.DSN, name}))
+	for i := 0; i < len(pairs); i += 2 {
+		require.Contains(t, turns.Schema(), pairs[i])
+	}
+	b.Exec(strings.NewReplacer(pairs...).Replace(turns.Schema()), pgx.QueryExecModeSimpleProtocol)
+}
+
+// rows returns what a query returns.
+func rows[T any](t *testing.T, b *bench, sql string, args ...any) []T {
+	t.Helper()
+	found, err := b.Pool.Query(t.Context(), sql, args...)
+	require.NoError(t, err)
+	all, err := pgx.CollectRows(found, pgx.RowToStructByPos[T])
+	require.NoError(t, err)
+	return all
 }
 
 // stale counts the commits of a turn after a later turn of its entity began.
@@ -65,137 +80,186 @@ func (b *bench) sessions(name string) int {
 var errAbort = errors.New("the sender aborts")
 
 // send sends a message in a transaction that aborts now and then. It returns 0 then.
-func (b *bench) send(ctx context.Context, entity string, abort bool) (number int64, err error) {
+func (b *bench) send(ctx context.Context, entity, id string, abort bool) (number int64, err error) {
 	key, err := entities.Text(entity)
 	if err != nil {
 		return 0, err
 	}
 	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-		ticket, err := b.box.Send(ctx, tx, key, turns.Message{Body: []byte("hello")})
+		ticket, err := b.box.Send(ctx, tx, key, turns.Message{ID: id, Body: []byte("hello")})
 		if err == nil && abort {
 			return errAbort
 		}
 		number = ticket.Number
 		return err
 	})
-	if errors.Is(err, errAbort) {
-		return 0, nil
+	if abort {
+		return 0, nil // nothing was sent, whatever the error is
 	}
 	return number, err
 }
 
 // A sent is what a history knows of the messages of one entity.
 type sent struct {
-	last    atomic.Int64 // the number of the last one that was acknowledged
-	mu      sync.Mutex
-	numbers map[int64]bool
+	last atomic.Int64 // the number of the last one that was acknowledged
+	mu   sync.Mutex
+	ids  map[string]bool
 }
 
 // sendAll sends messages from several senders at once, and returns those of each entity. A message that is sent after
-// another was acknowledged has a greater number.
-func (b *bench) sendAll(t *testing.T, senders, messages, names int) func() map[string]*sent {
+// another was acknowledged has a greater number. A message without an answer is sent again, under its ID. finish ends it.
+func (b *bench) sendAll(t *testing.T, senders, names int) (finish func() map[string]*sent) {
 	t.Helper()
 	all := map[string]*sent{}
 	for i := range names {
-		all[fmt.Sprintf("e%d", i)] = &sent{numbers: map[int64]bool{}}
+		all[fmt.Sprintf("e%d", i)] = &sent{ids: map[string]bool{}}
 	}
 	var writing sync.WaitGroup
-	for range senders {
+	going, stop := context.WithCancel(t.Context())
+	for i := range senders {
 		writing.Go(func() {
-			for range messages {
-				entity := fmt.Sprintf("e%d", rand.IntN(names)) //nolint:gosec // any entity
-				s := all[entity]
+			for j := 0; pause.For(going, 10*time.Millisecond) == nil; j++ {
+				entity, id := fmt.Sprintf("e%d", rand.IntN(names)), fmt.Sprintf("%d-%d", i, j) //nolint:gosec // any entity
+				s, abort := all[entity], rand.IntN(10) == 0                                    //nolint:gosec // chooses what to abort
 				before := s.last.Load()
-				number, err := b.send(t.Context(), entity, rand.IntN(10) == 0) //nolint:gosec // chooses what to abort
+				number, err := b.send(t.Context(), entity, id, abort)
+				for end := time.Now().Add(await.Patience); err != nil && time.Now().Before(end); number, err = b.send(t.Context(), entity, id, abort) {
+					for _, never := range []error{turns.ErrBusy, turns.ErrLimit, turns.ErrInvalid, turns.ErrDeadlock, turns.ErrConflict} {
+						assert.NotErrorIs(t, err, never)
+					}
+					_ = pause.For(t.Context(), 20*time.Millisecond)
+				}
 				if !assert.NoError(t, err) || number == 0 {
 					continue
 				}
 				assert.Greater(t, number, before, "numbers follow commits")
 				s.mu.Lock()
-				s.numbers[number] = true
+				s.ids[id] = true
 				s.last.Store(max(s.last.Load(), number))
 				s.mu.Unlock()
 			}
 		})
 	}
 	return func() map[string]*sent {
+		stop()
 		writing.Wait()
 		return all
 	}
 }
 
+// judge requires that each entity's commits are exactly the messages that were sent, in order, once.
+func (b *bench) judge(t *testing.T, all map[string]*sent) (commits int) {
+	t.Helper()
+	type done struct {
+		ID     string
+		Number int64
+	}
+	for entity, s := range all {
+		last, seen := int64(0), map[string]bool{}
+		for _, d := range rows[done](t, b, `SELECT id, number FROM done WHERE entity = $1 ORDER BY n`, entity) {
+			assert.Greater(t, d.Number, last, "%s: in order", entity)
+			assert.False(t, seen[d.ID], "%s: %s was committed twice", entity, d.ID)
+			last, seen[d.ID] = d.Number, true
+		}
+		assert.Equal(t, s.ids, seen, "%s: exactly what was sent", entity)
+		commits += len(seen)
+	}
+	return commits
+}
+
 func TestEachMessageIsCommittedOnceInOrderUnderFaults(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	nodes := map[string]*proctest.Process{}
-	for _, name := range []string{"a", "b", "c"} {
-		nodes[name] = b.start(t, serving, name)
+	entities := soak.Size(t, 20, 200)
+	s := newStage(t, entities)
+	finish := s.sendAll(t, soak.Size(t, 4, 20), entities)
+	await.Until(t, await.Patience, func() bool { return dbtest.Ask[int](s.Database, `SELECT count(*) FROM done`) > 0 })
+	for round := range soak.Size(t, len(faults), 150) {
+		f := faults[round%len(faults)]
+		s.strike(t, f, stageNodes[round/len(faults)%len(stageNodes)])
 	}
-	sending := b.sendAll(t, soak.Size(t, 4, 20), soak.Size(t, 100, 4000), soak.Size(t, 20, 200))
-	count := func() int { return dbtest.Ask[int](b.Database, `SELECT count(*) FROM done`) }
-	await.Until(t, await.Patience, func() bool { return count() > 0 })
-	for round := range soak.Size(t, 3, 150) {
-		name := []string{"a", "b", "c"}[round/3%3]
-		p := nodes[name]
-		switch round % 3 {
-		case 0:
-			p.Kill()
-			nodes[name] = b.start(t, serving, name)
-		case 1: // until the server has ended the sessions with its locks
-			p.Signal(syscall.SIGSTOP)
-			await.Until(t, await.Patience, func() bool { return b.sessions(name) == 0 })
-			p.Signal(syscall.SIGCONT)
-		case 2:
-			b.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, name)
-		}
-		await.Until(t, await.Patience, func() bool { return b.sessions(name) > 0 }, "the node serves again")
-	}
-	all := sending()
-	await.Until(t, await.Patience, func() bool { return dbtest.Ask[int](b.Database, `SELECT count(*) FROM pglatch_turns.messages`) == 0 })
+	all := finish()
+	await.Until(t, 3*await.Patience, func() bool { return dbtest.Ask[int](s.Database, `SELECT count(*) FROM pglatch_turns.messages`) == 0 })
+	tally.Count(t, "commits", s.judge(t, all))
+	assert.Zero(t, s.stale())
 
-	for entity, s := range all {
-		text := dbtest.Ask[string](b.Database, `SELECT coalesce(string_agg(number::text, ' ' ORDER BY n), '') FROM done WHERE entity = $1`, entity)
-		last, seen := int64(0), 0
-		for field := range strings.FieldsSeq(text) {
-			number, err := strconv.ParseInt(field, 10, 64)
-			require.NoError(t, err)
-			assert.Greater(t, number, last, "%s: in order, and once: %s", entity, text)
-			assert.True(t, s.numbers[number], "%s: %d was not sent", entity, number)
-			last, seen = number, seen+1
-		}
-		assert.Len(t, s.numbers, seen, "%s: all that was sent", entity)
+	most, of, count, judged := s.worst(t)
+	t.Logf("of %d waits the longest was %v while a worker was free: that of %s, from %v to %v; workers were provably free for %v",
+		count, most, of.entity, of.from, of.to, judged)
+	tally.Count(t, "waits", count)
+	assert.LessOrEqual(t, most, longest, "no entity waits for longer while a worker is free")
+	assert.Positive(t, judged, "the machine is too busy to say anything about waits")
+}
+
+// The control of the judge of waits: an entity that nobody takes.
+func TestAnEntityThatNobodyTakesIsFound(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	s.without(t, "r.mailbox = p_mailbox AND r.state = 'ready'", "r.mailbox = p_mailbox AND r.entity <> 'e0' AND r.state = 'ready'")
+	for _, entity := range []string{"e0", "e1"} {
+		_, err := s.send(t.Context(), entity, entity, false)
+		require.NoError(t, err)
 	}
-	assert.Zero(t, b.stale())
+	await.Until(t, 3*await.Patience, func() bool {
+		most, of, _, _ := s.worst(t)
+		return most > longest && of.entity == "e0"
+	})
+	assert.Equal(t, 1, dbtest.Ask[int](s.Database, `SELECT count(*) FROM done`))
 }
 
 func TestAStoppedProcessDoesNotCommitAfterALaterTurnBegan(t *testing.T) {
 	t.Parallel()
-	for name, control := range map[string]bool{"the token decides": false, "control: the row has the token of the old turn": true} {
+	for name, control := range map[string]bool{"the token decides": false, "control: no token decides": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
-			old := b.start(t, holding, "old")
-			_, err := b.send(t.Context(), "x", false)
-			require.NoError(t, err)
-			token := strings.TrimPrefix(old.Says("has"), "has ")
-			old.Signal(syscall.SIGSTOP)
-			later := b.start(t, holding, "later")
-			later.Says("has") // the same message
-			if control {
-				b.Exec(`UPDATE pglatch_turns.entities SET token = $1::text::bigint`, token)
+			each, found := soak.Size(t, 30, 250), 0
+			for range soak.Size(t, 1, 21) {
+				b := newBench(t, dbtest.New(t))
+				if control {
+					b.without(t, "e.token <> p_token OR ", "", "e.token = p_token AND ", "")
+				}
+				found += b.resume(t, each, control)
 			}
-			old.Signal(syscall.SIGCONT)
-			old.Tell("commit")
 			if control {
-				old.Expect("committed true stale false")
-				assert.Equal(t, 1, b.stale(), "the check finds it")
-				return
+				tally.Control(t, "%d stale turns committed", found)
+			} else {
+				tally.Count(t, "stale commits refused", found)
 			}
-			old.Expect("committed false stale true")
-			later.Tell("commit")
-			later.Expect("committed true stale false")
-			assert.Zero(t, b.stale())
-			assert.Equal(t, 1, dbtest.Ask[int](b.Database, `SELECT count(*) FROM done`))
 		})
 	}
+}
+
+// resume has a process stop with a turn of each entity, which another process then has. The first one goes on and commits.
+// It returns how many commits there were, and requires that the check of stale commits finds what a control committed.
+func (b *bench) resume(t *testing.T, entities int, control bool) int {
+	t.Helper()
+	begun := func() int { return dbtest.Ask[int](b.Database, `SELECT count(*) FROM begun`) }
+	old := proctest.Start(t, proctest.As(t, holding, node{b.DSN, "old", entities}))
+	for i := range entities {
+		_, err := b.send(t.Context(), fmt.Sprintf("e%d", i), fmt.Sprint(i), false)
+		require.NoError(t, err)
+	}
+	await.Until(t, await.Patience, func() bool { return begun() == entities })
+	old.Signal(syscall.SIGSTOP)
+	later := proctest.Start(t, proctest.As(t, holding, node{b.DSN, "later", entities}))
+	await.Until(t, await.Patience, func() bool { return begun() == 2*entities }, "the same messages")
+	old.Signal(syscall.SIGCONT)
+	old.Tell("commit")
+	want := "committed false stale true"
+	if control {
+		want = "committed true stale false"
+	}
+	for range entities {
+		require.Equal(t, want, old.Says("committed"))
+	}
+	if control {
+		assert.Equal(t, entities, b.stale(), "the check finds them")
+		return entities
+	}
+	later.Tell("commit")
+	for range entities {
+		require.Equal(t, "committed true stale false", later.Says("committed"))
+	}
+	assert.Zero(t, b.stale())
+	assert.Equal(t, entities, dbtest.Ask[int](b.Database, `SELECT count(*) FROM done`))
+	return entities
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,12 +40,15 @@ func TestMain(m *testing.M) {
 }
 
 // A node says what a process is.
-type node struct{ DSN, Name string }
+type node struct {
+	DSN, Name string
+	Workers   int // 0 = the default
+}
 
 // tables are what handlers write. Their numbers come from one sequence, so that they can be compared.
 const tables = `CREATE SEQUENCE events;
-	CREATE TABLE begun (n bigint DEFAULT nextval('events'), entity text, token bigint);
-	CREATE TABLE done (n bigint DEFAULT nextval('events'), entity text, number bigint, token bigint)`
+	CREATE TABLE begun (n bigint DEFAULT nextval('events'), at timestamptz DEFAULT clock_timestamp(), entity text, token bigint);
+	CREATE TABLE done (n bigint DEFAULT nextval('events'), entity text, number bigint, id text, token bigint)`
 
 // mailbox is the configuration of the mailbox. No message dies of the faults.
 func mailbox(pool *pgxpool.Pool) turns.Config {
@@ -55,7 +60,7 @@ func mailbox(pool *pgxpool.Pool) turns.Config {
 
 // open opens the mailbox of a process that serves.
 func (n node) open(ctx context.Context) (*turns.Mailbox, *pgxpool.Pool, error) {
-	pool, err := pgxpool.New(ctx, n.DSN)
+	pool, err := pgxpool.New(ctx, n.DSN+"&pool_max_conns=20")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,7 +72,7 @@ func (n node) open(ctx context.Context) (*turns.Mailbox, *pgxpool.Pool, error) {
 		}
 	}
 	config := mailbox(pool)
-	config.Locker, config.Node = locker, n.Name
+	config.Locker, config.Node, config.Concurrency = locker, n.Name, n.Workers
 	box, err := turns.Open(ctx, config)
 	return box, pool, err
 }
@@ -92,7 +97,7 @@ func begin(ctx context.Context, pool *pgxpool.Pool, t *turns.Turn) error {
 func commit(ctx context.Context, t *turns.Turn) error {
 	return t.Commit(ctx, func(tx pgx.Tx) error {
 		for _, m := range t.Messages() {
-			if _, err := tx.Exec(ctx, "INSERT INTO done (entity, number, token) VALUES ($1, $2, $3)", t.Entity().Entity(), m.Number, t.Token()); err != nil {
+			if _, err := tx.Exec(ctx, "INSERT INTO done (entity, number, id, token) VALUES ($1, $2, $3, $4)", t.Entity().Entity(), m.Number, m.ID, t.Token()); err != nil {
 				return err
 			}
 		}
@@ -100,13 +105,16 @@ func commit(ctx context.Context, t *turns.Turn) error {
 	})
 }
 
-// serve answers messages. Some attempts fail, some turns are steered, and a commit does not look whether the turn is
-// still its own.
+// serve answers messages until SIGTERM. Some attempts fail, some turns are steered, and a commit does not look whether
+// the turn is still its own.
 func serve(ctx context.Context, n node) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
 	box, pool, err := n.open(ctx)
 	if err != nil {
 		return err
 	}
+	go n.pulse(ctx, pool)
 	return n.serve(ctx, box, func(ctx context.Context, t *turns.Turn) error {
 		ctx = context.WithoutCancel(ctx)
 		if err := begin(ctx, pool, t); err != nil {
@@ -124,19 +132,24 @@ func serve(ctx context.Context, n node) error {
 	})
 }
 
-// hold keeps its turn, whatever becomes of its context, until it is told to commit.
+// hold keeps its turns, whatever becomes of their contexts, until it is told to commit.
 func hold(ctx context.Context, n node) error {
 	box, pool, err := n.open(ctx)
 	if err != nil {
 		return err
 	}
+	told := make(chan struct{})
+	go func() {
+		bufio.NewScanner(os.Stdin).Scan()
+		close(told)
+	}()
 	return n.serve(ctx, box, func(ctx context.Context, t *turns.Turn) error {
 		ctx = context.WithoutCancel(ctx)
 		if err := begin(ctx, pool, t); err != nil {
 			return err
 		}
 		fmt.Println("has", t.Token())
-		bufio.NewScanner(os.Stdin).Scan()
+		<-told
 		err := commit(ctx, t)
 		fmt.Println("committed", err == nil, "stale", errors.Is(err, turns.ErrStale))
 		return err
