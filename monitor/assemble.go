@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -23,6 +24,8 @@ type assembler struct {
 	heard     *heard                          // the answers of the processes
 	firstSeen map[holding]time.Time           // the holdings of the newest Snapshot
 	keys      map[namespace.Tag]namespace.Tag // its keys, by their turnstiles
+	fleet     *fleet.Fleet                    // nil = none
+	spaces    *namespace.Set                  // of the fleet; nil = none
 }
 
 // assemble builds a Snapshot from the rows that were read at the local time at.
@@ -80,11 +83,29 @@ func (a *assembler) wait(l *Lock, now, local time.Time) {
 // name fills the fields that identify the lock, and redacts them.
 func (a *assembler) name(l *Lock) { a.nameAs(l, a.heard.texts[l.Tag]) }
 
+// tabled returns the name that a table has for a lock.
+func (a *assembler) tabled(tag namespace.Tag) (fleet.Lock, bool) {
+	if a.fleet == nil {
+		return fleet.Lock{}, false
+	}
+	l, ok := a.fleet.Locks[tag]
+	return l, ok
+}
+
 // nameAs is name for a key that a process calls text; "" = no process named it.
 func (a *assembler) nameAs(l *Lock, text string) {
 	l.Key, l.shown = Key{Kind: "single", Text: l.Tag.String()}, true
+	if t, ok := a.tabled(l.Tag); ok && (text == "" || hidesEntity(text)) {
+		if text = t.Text; t.Kind != fleet.ShardLock {
+			a.nameOther(l, t)
+			return
+		}
+	}
 	said, rest, told := strings.Cut(text, "/")
 	n, _, named := a.config.Namespaces.Describe(l.Tag)
+	if !named {
+		n, _, named = a.spaces.Describe(l.Tag)
+	}
 	name := n.Name()
 	if !named && told {
 		name, named = said, true
@@ -118,6 +139,22 @@ func (a *assembler) nameAs(l *Lock, text string) {
 	}
 	l.Namespace, l.EntityID = &name, &entity
 	l.Key.Text = name + separator + entity
+}
+
+// nameOther names a lock that is not on a key of a namespace.
+func (a *assembler) nameOther(l *Lock, t fleet.Lock) {
+	if k, ok := l.Tag.Single(); ok {
+		l.Key.Bigint = &k
+	}
+	l.Key.Text = t.Text
+	if t.Kind != fleet.GuardLock {
+		return
+	}
+	if name, id, ok := strings.Cut(t.Text, "/"); ok && a.config.Redact != nil {
+		shown := a.config.Redact(name, id)
+		l.Key.Text, l.shown = name+"/"+shown, shown == id
+	}
+	l.Key.Text += " (guard)"
 }
 
 // cutSlot cuts the number of a semaphore's slot off its id.

@@ -14,6 +14,7 @@ import (
 	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -67,6 +68,11 @@ type Config struct {
 
 	// Leases is a lease.Store whose leases Page shows. nil = none.
 	Leases LeaseLister
+
+	// Fleet reads what programs keep in tables beside their locks: groups of shards, ticks, mailboxes and leases. Page
+	// shows them, and they name locks whose keys are hashes. It is called at most every 5 s, by one goroutine at a
+	// time, and delays no query. "pglatch serve monitor" sets it. nil = none.
+	Fleet func(ctx context.Context) (fleet.Fleet, error)
 
 	// HeldSince asks a locker of this process when the session pid took the lock tag, because PostgreSQL does
 	// not record it. false = this locker did not take it. HeldSince is called by one goroutine at a time and

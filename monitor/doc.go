@@ -23,6 +23,8 @@
 //     more, and says where to continue. Processes are asked at most once in 0.9 s; a process that does not
 //     answer delays a picture by 0.5 s.
 //   - A query ends: after 2 s in the server, after 5 s including the connecting.
+//   - With Config.Fleet it also shows groups of shards, ticks, mailboxes and leases. They are read in the background, at
+//     most once in 5 s. Only the first picture waits for them, for 2 s at most.
 //   - It never writes to a table, never reads the text of queries, and answers while the program's tables are
 //     locked. Its questions are notifications (NOTIFY).
 //   - By default only clients on the same host have access; see LoopbackOnly.

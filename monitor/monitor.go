@@ -47,6 +47,7 @@ type Monitor struct {
 	around    time.Time // of the newest listeners
 	pooled    bool      // the connection's server session is not the one announced to it
 	memory    *incident.Memory
+	fleet     fleetState
 }
 
 // Stats counts a Monitor's work since Open.
@@ -66,6 +67,7 @@ func Open(config Config) (*Monitor, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.Redact = oneAtATime(config.Redact)
 	lifetime, end := context.WithCancelCause(context.Background())
 	limits := incident.DefaultLimits()
 	limits.Long = config.LongHold

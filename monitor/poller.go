@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/monitor/internal/web"
 )
@@ -29,6 +30,7 @@ type flight struct {
 	picture  *incident.Picture // nil if no viewer asked for verdicts
 	verdicts []incident.Verdict
 	past     incident.Past
+	fleet    *fleet.Fleet // nil = not read
 
 	mu      sync.Mutex
 	shown   *web.State        // nil = not requested yet
@@ -161,6 +163,7 @@ func (m *Monitor) picture(ctx context.Context) (s Snapshot, at time.Time, err er
 	if m.judging.Load() {
 		m.lookAtMailboxes(ctx)
 	}
+	m.assembler.fleet, m.assembler.spaces = m.fleetNow()
 	server, rows, err := read(ctx, m.conn, m.config.ClientAddr)
 	if err != nil {
 		return Snapshot{}, at, err
@@ -168,6 +171,6 @@ func (m *Monitor) picture(ctx context.Context) (s Snapshot, at time.Time, err er
 	m.pooled = server.pid != m.conn.PgConn().PID()
 	at = time.Now()
 	s = m.assembler.assemble(server.Server, rows, at)
-	s.Answers = m.heard.answers
+	s.Answers, s.Fleet = m.heard.answers, m.assembler.fleet
 	return s, at, nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -27,6 +28,9 @@ type Snapshot struct {
 	// Answers are the processes' answers, at most a second older. They are for programs: nothing in them is redacted.
 	// They are empty if processes cannot be asked.
 	Answers introspect.Answers `json:"-"`
+
+	// Fleet is the newest that Config.Fleet read; nil = none. Its texts are fit to be shown, and ids are redacted.
+	Fleet *fleet.Fleet `json:"-"`
 }
 
 // A Server identifies the server and the time of a Snapshot.

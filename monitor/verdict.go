@@ -73,7 +73,12 @@ func (m *Monitor) judge(f *flight, at time.Time) {
 	if !m.judging.Load() {
 		return
 	}
-	f.picture = incident.Build(m.input(&f.snapshot, f.snapshot.Server.Now.Sub(at)))
+	f.fleet = m.assembler.fleet
+	in := m.input(&f.snapshot, f.snapshot.Server.Now.Sub(at))
+	if f.fleet != nil {
+		in.Locks = f.fleet.Locks
+	}
+	f.picture = incident.Build(in)
 	f.verdicts = m.memory.Look(f.picture)
 	f.past = *m.memory.Past()
 }

@@ -142,6 +142,12 @@ func lockOf(table string, r once.Request) namespace.Key {
 	return namespace.SingleRaw(int64(binary.BigEndian.Uint64(sum[:])) | math.MinInt64)
 }
 
+// Lock returns the lock that a claim of a tick holds until it is committed, and DoTx until its transaction ends. It
+// is for tools that see only numbers, and does not connect.
+func (s *Store) Lock(job string, tick time.Time) namespace.Tag {
+	return lockOf(s.table, once.Request{Job: job, Tick: tick}).Tag()
+}
+
 // text8601 formats a time as all modes of the protocol and all drivers accept it.
 func text8601(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.999999Z") }
 

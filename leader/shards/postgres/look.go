@@ -5,6 +5,7 @@ import (
 
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // The kinds of orders.
@@ -52,4 +53,27 @@ func viewOf(seen group.View) driver.View {
 		v.Owners[name] = identity
 	}
 	return v
+}
+
+// A Lock is a lock that the nodes of a group take.
+type Lock struct {
+	Tag  namespace.Tag
+	Name string // "tenant/acme", "members of tenant=7"
+	// Guard: guarded transactions share it.
+	Guard bool
+}
+
+// Locks names the locks of the group and of these shards, for tools that see only numbers. It does not connect.
+func (b *Backend) Locks(shards []string) []Lock {
+	g := b.group
+	all := make([]Lock, 0, 1+2*len(shards))
+	all = append(all, Lock{Tag: g.Member(), Name: membersKey(g)})
+	for _, name := range shards {
+		text := g.Namespace.Name() + "/" + name
+		if key, err := g.Key(name); err == nil {
+			all = append(all, Lock{Tag: g.TagOf(key), Name: text})
+		}
+		all = append(all, Lock{Tag: g.Guard(name), Name: text, Guard: true})
+	}
+	return all
 }

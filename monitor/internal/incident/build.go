@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -43,6 +44,8 @@ type Input struct {
 	Namespaces map[int]string
 	Mailboxes  []Mailbox
 	Server     Server
+	// Locks are the uses of locks that tables name.
+	Locks map[namespace.Tag]fleet.Lock
 }
 
 // A Silent is a process that did not answer.
@@ -85,7 +88,7 @@ func Build(in Input) *Picture {
 		return quote(shown), whole
 	}
 	b := &builder{
-		in: &in, out: &Picture{At: in.At, Server: in.Server}, keys: map[namespace.Tag]*Key{}, holds: map[spot]*Holder{}, rows: map[spot]int{},
+		in: &in, out: &Picture{At: in.At, Server: in.Server, Hung: map[[2]string]*Process{}}, keys: map[namespace.Tag]*Key{}, holds: map[spot]*Holder{}, rows: map[spot]int{},
 		semas: map[string]*Key{}, served: map[*Process]map[namespace.Tag]bool{}, carriers: map[uint32]carrier{},
 	}
 	if in.Asked.IsZero() {
@@ -102,6 +105,7 @@ func Build(in Input) *Picture {
 		b.holdsOf(s)
 	}
 	b.shardHolders()
+	b.tabled()
 	b.adoptForSilent()
 	for _, s := range all {
 		b.waitsOf(s)

@@ -1,9 +1,11 @@
 package incident
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
+	"github.com/pglatch/pglatch/internal/electionkeys"
 	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
@@ -104,18 +106,45 @@ func (b *builder) electionHolders() {
 	}
 }
 
-// guards names the further locks of elections, by the class that the candidates report.
+// guards names the further locks of elections: by the class that the candidates report, or that the deciding lock has.
+// No candidate of an election need answer.
 func (b *builder) guards() {
+	ours := func(k *Key) bool {
+		return k.Kind == Mutex && k.Tag.ClassID>>31 == 1 && k.Tag.ObjSubID == namespace.SingleForm
+	}
+	if !slices.ContainsFunc(b.out.Keys, ours) {
+		return
+	}
 	names := map[uint32]string{}
+	guards := map[namespace.Tag]bool{}
+	for _, k := range b.out.Keys {
+		if k.Tag.ClassID>>31 == 0 || k.Tag.ObjSubID == namespace.PairForm {
+			companions := electionkeys.Of(k.Tag)
+			names[companions.ClassID()] = k.Text
+			guards[companions.Guard()] = true
+		}
+	}
 	for _, e := range b.out.Elections {
 		if e.class != 0 {
 			names[e.class] = e.Name
 		}
-	}
-	for _, k := range b.out.Keys {
-		if name, ok := names[k.Tag.ClassID]; ok && k.Tag.ObjSubID == namespace.SingleForm && k.Kind != Leading {
-			k.Kind, k.Text = Leading, name+" (guard)"
+		if e.Tag.Valid() {
+			guards[electionkeys.Of(e.Tag).Guard()] = true
 		}
+	}
+	leads := map[string]bool{}
+	for _, k := range b.out.Keys {
+		name, ok := names[k.Tag.ClassID]
+		if !ok || !ours(k) {
+			continue
+		}
+		if k.Kind, k.Text = Leading, name+" (incarnation)"; guards[k.Tag] {
+			k.Text = name + " (guard)"
+		}
+		leads[name] = true
+	}
+	for _, k := range b.out.Keys { // only an election has an incarnation
+		k.Kind = cmp.Or(map[bool]Kind{true: Leading}[k.Kind == Mutex && leads[k.Text]], k.Kind)
 	}
 }
 

@@ -19,6 +19,8 @@ type Picture struct {
 	Unseen []Unseen
 	// Clashes are namespaces of one number that processes call by different names.
 	Clashes []Clash
+	// Hung are the silent processes of each group's nodes, by group and node.
+	Hung map[[2]string]*Process
 }
 
 // A Kind is the purpose of a key.
@@ -26,12 +28,13 @@ type Kind string
 
 // The kinds of keys.
 const (
-	Mutex     Kind = "lock"
-	Semaphore Kind = "semaphore"
-	Leading   Kind = "election"
-	Shard     Kind = "shard"
-
-	MailboxLock Kind = "mailbox node" // that a node of a mailbox holds
+	Mutex       Kind = "lock"
+	Semaphore   Kind = "semaphore"
+	Leading     Kind = "election"
+	Shard       Kind = "shard"
+	Guard       Kind = "guard"   // that guarded transactions share
+	Tick        Kind = "tick"    // that excludes other claims of a tick
+	MailboxLock Kind = "mailbox" // that a node of a mailbox holds while it serves
 )
 
 // A Key is a lock, or a semaphore with all its slots, that has holders or waiters.

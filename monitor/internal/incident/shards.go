@@ -1,5 +1,7 @@
 package incident
 
+import "github.com/pglatch/pglatch/monitor/fleet"
+
 // A carrier is a session that carries shards.
 type carrier struct {
 	process     *Process
@@ -13,6 +15,9 @@ func (b *builder) groupShards(all []said) {
 	for _, s := range all {
 		for _, g := range s.answer.Groups {
 			b.carriers[g.Session] = carrier{s.process, quote(g.Name), quote(g.Node), g.Number}
+			if s.process.Silent {
+				b.out.Hung[[2]string{quote(g.Name), quote(g.Node)}] = s.process
+			}
 			k := b.key(g.Members, "members of "+g.Name, "", true)
 			k.Kind, k.Text, k.Group = Shard, quote("members of "+g.Name), quote(g.Name)
 		}
@@ -32,6 +37,16 @@ func (b *builder) shardHolders() {
 			if h.Process == nil {
 				h.Process = c.process
 			}
+		}
+	}
+}
+
+// tabled sets the uses of keys that tables know. What a process said comes first.
+func (b *builder) tabled() {
+	kinds := map[fleet.Kind]Kind{fleet.ShardLock: Shard, fleet.GuardLock: Guard, fleet.TickLock: Tick, fleet.NodeLock: MailboxLock}
+	for _, k := range b.out.Keys {
+		if t, ok := b.in.Locks[k.Tag]; ok && k.Kind == Mutex {
+			k.Kind, k.Group = kinds[t.Kind], quote(t.Group)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
@@ -23,7 +24,8 @@ type State struct {
 	Verdicts []incident.Verdict
 	Sorted   []*incident.Key // by trouble
 	Past     incident.Past
-	Ended    time.Time // when it was complete, by the local clock
+	Fleet    *fleet.Fleet // nil = not read
+	Ended    time.Time    // when it was complete, by the local clock
 }
 
 // A Config sets the sources of a page's data.
@@ -47,8 +49,20 @@ var assets embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"age": incident.Age, "count": incident.Count, "clock": clock, "doc": docLink,
-	"int": func(n int64) int { return int(n) }, "minus": func(a, b int) int { return a - b },
+	"int": func(n int64) int { return int(n) }, "minus": func(a, b int) int { return a - b }, "n": thousands,
 }).ParseFS(assets, "assets/*.html"))
+
+// thousands returns a number with a thin space between groups of three digits.
+func thousands(number any) string {
+	text := fmt.Sprint(number)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + thin + text[i:]
+	}
+	return text
+}
+
+// thin is a narrow space that no line breaks at.
+const thin = "\u202f"
 
 // DocBase is the location of the documentation.
 const DocBase = "https://github.com/pglatch/pglatch/blob/main/"

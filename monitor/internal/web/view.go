@@ -37,6 +37,7 @@ type view struct {
 	Graph       *graphView
 	Elections   []electionView
 	Leases      *leasesView
+	Fleet       *fleetView
 	Past        *pastView
 	Frame       *frameView
 	Recording   bool
@@ -101,10 +102,10 @@ type query struct {
 
 // views fill the view of each name.
 var views = map[string]func(v *view, r *http.Request){
-	"": now, "key": key, "graph": graph, "elections": elections, "happened": happened, "at": moment,
+	"": now, "key": key, "graph": graph, "elections": elections, "happened": happened, "at": moment, "fleet": fleetPage,
 }
 
-var navigation = []link{{Href: "./", Text: "Now", Key: "1"}, {Href: "graph", Text: "Graph", Key: "2"}, {Href: "elections", Text: "Elections", Key: "3"}, {Href: "happened", Text: "What happened", Key: "4"}}
+var navigation = []link{{Href: "./", Text: "Now", Key: "1"}, {Href: "graph", Text: "Graph", Key: "2"}, {Href: "elections", Text: "Elections", Key: "3"}, {Href: "happened", Text: "What happened", Key: "4"}, {Href: "fleet", Text: "Shards, ticks, turns", Key: "5"}}
 
 // view builds a view.
 func (p *Page) view(r *http.Request, name string, state *State, s starts) *view {
