@@ -37,6 +37,11 @@ func addFilter(app *program.App, cmd *cobra.Command, order string) *filter {
 	return f
 }
 
+// filters reports whether the flags select some of the keys.
+func (f *filter) filters() bool {
+	return f.waiting || f.holder != "" || f.longerThan > 0 || len(f.app.Filtered()) > 0
+}
+
 func (f *filter) check() error {
 	switch {
 	case !slices.Contains(overview.Orders(), f.sort):

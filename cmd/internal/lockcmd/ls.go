@@ -13,6 +13,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/monitor/fleet"
 )
 
 // A list is the output of ls.
@@ -20,6 +21,7 @@ type list struct {
 	monitor.Snapshot
 	Keys   []*overview.Row     `json:"keys"`
 	Silent []introspect.Silent `json:"silent,omitempty"`
+	Fleet  *fleet.Fleet        `json:"fleet,omitempty"`
 }
 
 // NewLs returns the command ls.
@@ -35,6 +37,9 @@ Processes that use pglatch tell what PostgreSQL does not know: names, labels, si
 lock is held, who waits inside them and for how long. Of others there is what PostgreSQL
 shows: "≥" stands before times that may be longer. "silent" is a process that listens to
 questions and does not answer: it was stopped, or is cut off.
+
+Without an argument and without filters, the groups of shards, the ticks, the mailboxes
+and the leases of the database follow, as far as its tables have any.
 
 With -o json the document is the one that the web monitor serves, and the lines of the
 table as "keys"; with -o jsonl each line is one lock of one session.`,
@@ -67,12 +72,19 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 		}
 		held := len(v.Locks)
 		rows := f.apply(&v, selected)
+		shown := v.Fleet
+		if len(args) > 0 || f.filters() {
+			shown = nil
+		}
 		if len(rows) == 0 && app.Format() == "text" && !v.Server.Standby {
 			tellNone(app, held)
 		}
 		return errors.Join(app.Print(program.Output{
-			Document: list{v.Snapshot, rows, v.Answers.Silent}, Lines: program.Lines(v.Locks),
-			Text: program.Text(func(w *bytes.Buffer) { writeRows(app, w, rows, v) }),
+			Document: list{v.Snapshot, rows, v.Answers.Silent, shown}, Lines: program.Lines(v.Locks),
+			Text: program.Text(func(w *bytes.Buffer) {
+				writeRows(app, w, rows, v)
+				writeFleet(app, w, shown)
+			}),
 		}), v.Primary())
 	}
 	return cmd
@@ -103,5 +115,26 @@ func writeRows(app *program.App, w *bytes.Buffer, rows []*overview.Row, v lookup
 	t.WriteTo(w)
 	for _, s := range v.Answers.Silent {
 		fmt.Fprintf(w, "%s\n", app.Paint(program.Red, fmt.Sprintf("silent: %s, which listens on backend %d", program.Printable(s.ApplicationName), s.Session)))
+	}
+}
+
+// writeFleet writes what the tables have, as one table for each idea.
+func writeFleet(app *program.App, w *bytes.Buffer, f *fleet.Fleet) {
+	for _, s := range overview.Fleet(f) {
+		fmt.Fprintln(w)
+		t := app.NewTable(s.Header...)
+		for _, line := range s.Lines {
+			colour := ""
+			if line.Trouble {
+				colour = program.Yellow
+			}
+			t.Add(colour, line.Cells...)
+		}
+		t.WriteTo(w)
+	}
+	if f != nil {
+		for _, problem := range f.Problems {
+			app.Logger().Info("tables are not shown", slog.String("why", problem))
+		}
 	}
 }

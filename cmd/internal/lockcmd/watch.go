@@ -34,7 +34,8 @@ func NewWatch(app *program.App) *cobra.Command {
 		Short: "Show the locks live",
 		Long: `Show the keys that are locked live, on a terminal, one line for each, as ls does. The
 keys: arrows, page up and down move, enter opens a key and esc leaves it, s sorts by the
-next order, / filters by a part of a key, a name or a label, q and Ctrl-C quit.
+next order, / filters by a part of a key, a name or a label, f shows shards, ticks,
+mailboxes and leases, q and Ctrl-C quit.
 
 Without a terminal, and with -o json or jsonl, it writes a line of JSON for each change of
 one session's lock: first what there is, then what is "held", "waiting", "released" or "gone" (a
@@ -121,7 +122,7 @@ func (w *watcher) look(ctx context.Context, looker *lookup.Looker) watchui.Data 
 	if err != nil {
 		return watchui.Data{Err: err}
 	}
-	d := watchui.Data{Verdicts: v.Verdicts, Database: v.Server.Database, At: v.Server.Now, Rows: w.filter.apply(&v, lookup.Selection{})}
+	d := watchui.Data{Verdicts: v.Verdicts, Database: v.Server.Database, At: v.Server.Now, Fleet: overview.Fleet(v.Fleet), Rows: w.filter.apply(&v, lookup.Selection{})}
 	for _, s := range v.Answers.Silent {
 		d.Silent = append(d.Silent, s.ApplicationName)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/cmd/internal/fleetreader"
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/internal/pause"
@@ -21,6 +22,7 @@ import (
 type Looker struct {
 	app     *program.App
 	monitor *monitor.Monitor
+	fleet   *fleetreader.Reader
 	conn    *pgx.Conn // for requests; nil = none yet, or it was lost
 }
 
@@ -32,11 +34,12 @@ func Open(app *program.App, logger *slog.Logger, long time.Duration) (*Looker, e
 	if err != nil {
 		return nil, err
 	}
-	m, err := monitor.Open(monitor.Config{ConnConfig: cc, Namespaces: app.Namespaces(), MinInterval: sameLook, LongHold: long, Logger: logger})
+	reader := fleetreader.New(cc)
+	m, err := monitor.Open(monitor.Config{ConnConfig: cc, Namespaces: app.Namespaces(), MinInterval: sameLook, LongHold: long, Fleet: reader.Read, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	return &Looker{app: app, monitor: m}, nil
+	return &Looker{app: app, monitor: m, fleet: reader}, nil
 }
 
 // sameLook is how long a snapshot and its verdicts count as one query.
@@ -45,6 +48,7 @@ const sameLook = 100 * time.Millisecond
 // Close closes the connections.
 func (l *Looker) Close() {
 	l.monitor.Close()
+	l.fleet.Close()
 	l.disconnect()
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/pglatch/pglatch/internal/electionkeys"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -65,6 +66,14 @@ func (b *builder) learn(s monitor.Snapshot, known []namespace.Key) {
 	for tag := range present {
 		if tag.ClassID>>31 == 0 || tag.ObjSubID == namespace.PairForm {
 			classes[electionkeys.Of(tag).ClassID()] = tag
+		}
+	}
+	if s.Fleet != nil {
+		kinds := map[fleet.Kind]Kind{fleet.ShardLock: Shard, fleet.GuardLock: Guard, fleet.TickLock: Tick, fleet.NodeLock: Mailbox}
+		for tag := range present {
+			if l, ok := s.Fleet.Locks[tag]; ok && b.rowOf[tag] == nil {
+				b.row(tag).Kind = kinds[l.Kind]
+			}
 		}
 	}
 	for tag := range present { // elections, also of processes that do not answer

@@ -21,6 +21,9 @@ const (
 	Semaphore Kind = "semaphore"
 	Election  Kind = "election"
 	Shard     Kind = "shard"
+	Guard     Kind = "guard"   // that guarded transactions share
+	Tick      Kind = "tick"    // that excludes other claims of a tick
+	Mailbox   Kind = "mailbox" // that a node of a mailbox holds while it serves
 )
 
 // A Row is one key, with all its holders and waiters.

@@ -59,7 +59,7 @@ func (r *Row) Text() string {
 // Mode describes how a key is used: "exclusive", "shared", "2 of 3 slots", "election".
 func (r *Row) Mode() string {
 	switch {
-	case r.Kind == Election || r.Kind == Shard:
+	case r.Kind != Lock && r.Kind != Semaphore:
 		return string(r.Kind)
 	case r.Kind == Semaphore && r.Slots > 0:
 		return fmt.Sprintf("%d of %d slots", len(r.Holders), r.Slots)

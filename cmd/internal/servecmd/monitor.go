@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglatch/pglatch/cmd/internal/fleetreader"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/internal/loopback"
 	"github.com/pglatch/pglatch/monitor"
@@ -79,8 +80,10 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 	if !loopback.Listens(listener.Addr()) {
 		return program.UsageError("--listen is %s, which others can reach, and nobody else is let in: use a loopback address", s.listen)
 	}
+	reader := fleetreader.New(cc)
+	defer reader.Close()
 	m, err := monitor.Open(monitor.Config{
-		ConnConfig: cc, Namespaces: app.Namespaces(), Record: s.record, LongHold: s.long, NoQuestions: s.noQuestions, Logger: app.Logger(),
+		ConnConfig: cc, Namespaces: app.Namespaces(), Record: s.record, LongHold: s.long, NoQuestions: s.noQuestions, Fleet: reader.Read, Logger: app.Logger(),
 	})
 	if err != nil {
 		return err

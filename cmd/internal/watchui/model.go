@@ -19,7 +19,8 @@ type Data struct {
 	Rows     []*overview.Row
 	Silent   []string // processes that listen and do not answer
 	Verdicts []monitor.Verdict
-	Err      error // why the query failed; the Model keeps its data
+	Fleet    []overview.Section // shards, ticks, mailboxes and leases
+	Err      error              // why the query failed; the Model keeps its data
 }
 
 // A Model is the contents and state of the display. The zero Model has no size.
@@ -37,6 +38,7 @@ type Model struct {
 	filter        string
 	typing        bool // editing the filter
 	open          bool // showing the selected key
+	fleet         bool // showing what tables have
 }
 
 // An identity identifies a row across queries.
@@ -108,6 +110,9 @@ func (m *Model) Press(key string) (quit bool) {
 	case m.open:
 		m.pressOpen(key)
 		return false
+	case m.fleet:
+		m.pressFleet(key)
+		return false
 	}
 	switch key {
 	case "s":
@@ -115,6 +120,8 @@ func (m *Model) Press(key string) (quit bool) {
 		m.Sort = orders[(slices.Index(orders, m.Sort)+1)%len(orders)]
 		m.arrange()
 		m.selectRow(0)
+	case "f":
+		m.fleet, m.top = true, 0
 	case "/":
 		m.typing = true
 	case "Esc":
@@ -156,6 +163,15 @@ func (m *Model) pressOpen(key string) {
 		return
 	}
 	m.top = moved(key, m.top, m.page(), len(m.details()))
+}
+
+// pressFleet is Press while shards, ticks, mailboxes and leases are shown.
+func (m *Model) pressFleet(key string) {
+	if key == "Esc" || key == "Backspace" || key == "Left" || key == "f" {
+		m.fleet, m.top = false, 0
+		return
+	}
+	m.top = moved(key, m.top, m.page(), len(m.fleetLines()))
 }
 
 // moved returns the index that a key leads to.

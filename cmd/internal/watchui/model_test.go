@@ -13,6 +13,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/watchui"
 	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -227,4 +228,27 @@ func TestMostBoundsTheKeys(t *testing.T) {
 	m.Show(watchui.Data{Rows: rows(5)})
 	press(t, m, "End")
 	assert.Equal(t, "order/1", under(m))
+}
+
+func TestTheFleetIsAKeyAway(t *testing.T) {
+	t.Parallel()
+	m := &watchui.Model{}
+	m.Resize(100, 12)
+	m.Show(watchui.Data{Fleet: overview.Fleet(&fleet.Fleet{
+		Groups: []fleet.Group{{Name: "tenant=7", Shards: 3, Owned: 2, Nodes: []fleet.Node{{Identity: "web-3\x1b[31m", Owned: 2, Fair: 2, Drained: true}}}},
+		Leases: []fleet.Lease{{Name: "printer", State: "EXPIRED", Holder: "kiosk-1", Token: 7}},
+	})})
+	m.Press("f")
+	text := func() (all string) {
+		for _, l := range m.View() {
+			all += l.String() + "\n"
+		}
+		return all
+	}
+	for _, want := range []string{`tenant=7 +web-3\?\[31m +2 +2 +draining`, `tenant=7 +nobody +1 +0`, `printer +expired +kiosk-1 +7`} {
+		assert.Regexp(t, want, text())
+	}
+	m.Press("Down")
+	m.Press("Esc")
+	assert.Contains(t, text(), "nothing is locked")
 }

@@ -59,9 +59,14 @@ func (m *Model) View() []Line {
 		return []Line{{{Width: m.width, Text: "too small"}}}
 	}
 	lines := []Line{m.title()}
-	if m.open {
+	switch {
+	case m.open:
 		lines = append(lines, m.viewOpen()...)
-	} else {
+	case m.fleet:
+		all := m.fleetLines()
+		m.top = max(min(m.top, len(all)-m.page()-1), 0)
+		lines = append(lines, all[m.top:]...)
+	default:
 		lines = append(lines, m.viewRows()...)
 	}
 	for len(lines) < m.height-below {
@@ -106,11 +111,11 @@ func (m *Model) trouble() string {
 }
 
 func (m *Model) footer() Line {
-	text := "↑↓ move  enter open  s sort: " + m.Sort + "  / filter  q quit"
+	text := "↑↓ move  enter open  s sort: " + m.Sort + "  / filter  q quit  f shards, ticks, turns, leases"
 	switch {
 	case m.typing:
 		text = "filter: " + m.filter + "_  (enter keeps it, esc drops it)"
-	case m.open:
+	case m.open, m.fleet:
 		text = "↑↓ scroll  esc back  q quit"
 	case m.filter != "":
 		text = "filter: " + m.filter + "  (esc drops it)  ↑↓ move  enter open  s sort: " + m.Sort + "  q quit"
@@ -151,6 +156,34 @@ func (m *Model) viewRows() []Line {
 			text = "nothing matches"
 		}
 		lines = append(lines, Line{{Width: m.width, Text: text, Style: Dim}})
+	}
+	return lines
+}
+
+// fleetLines shows each section as a table.
+func (m *Model) fleetLines() (lines []Line) {
+	for _, s := range m.data.Fleet {
+		cells := [][]string{s.Header}
+		for _, l := range s.Lines {
+			cells = append(cells, l.Cells)
+		}
+		widths := make(columns, len(s.Header))
+		for _, row := range cells {
+			for i, cell := range row {
+				widths[i] = max(widths[i], len([]rune(cell)))
+			}
+		}
+		lines = append(lines, nil, widths.line(cells[0], Bold))
+		for i, l := range s.Lines {
+			style := Plain
+			if l.Trouble {
+				style = Trouble
+			}
+			lines = append(lines, widths.line(cells[i+1], style))
+		}
+	}
+	if len(lines) == 0 {
+		lines = m.texts(Span{Text: "no table has shards, ticks, mailboxes or leases", Style: Dim})
 	}
 	return lines
 }

@@ -1,0 +1,162 @@
+package lockcmd_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/cmd/internal/fleetreader"
+	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/leader/shards"
+	shardspg "github.com/pglatch/pglatch/leader/shards/postgres"
+	"github.com/pglatch/pglatch/lease"
+	leasepg "github.com/pglatch/pglatch/lease/postgres"
+	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/namespace"
+	"github.com/pglatch/pglatch/once"
+	oncepg "github.com/pglatch/pglatch/once/postgres"
+	"github.com/pglatch/pglatch/turns"
+)
+
+// mute makes a process answer no question: only tables name its locks.
+var mute = introspect.Config{Off: true}
+
+// runs waits for the end of what a test started.
+func runs(t *testing.T, work func(ctx context.Context) error) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- work(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		assert.NoError(t, <-ended)
+	})
+}
+
+// busy is a database in which everything runs, by processes that answer nothing. Names are hostile.
+func busy(t *testing.T) (dsn string, pool *pgxpool.Pool) {
+	t.Helper()
+	dsn = pgtest.DSN(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+
+	backend, err := shardspg.New(shardspg.Config{DSN: dsn, Namespace: namespace.Must(7, "tenant"), CreateTable: true, Answer: mute})
+	require.NoError(t, err)
+	node, err := shards.New(shards.Config{Name: "tenants", Backend: backend, Identity: "web-3<i>", Shards: []string{"acme", "<b>x\u202e"}})
+	require.NoError(t, err)
+	runs(t, func(ctx context.Context) error {
+		return node.Run(ctx, func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
+	})
+	require.Eventually(t, func() bool { return len(node.Owned()) == 2 }, await.Patience, 10*time.Millisecond)
+
+	ticks, err := oncepg.New(oncepg.Config{Pool: pool, CreateTable: true})
+	require.NoError(t, err)
+	runner, err := once.New(once.Config{Store: ticks, Window: time.Hour})
+	require.NoError(t, err)
+	now := time.Now().Truncate(time.Minute)
+	for _, ago := range []int{9, 8, 7, 6, 4, 3, 2, 1} { // but not 5
+		_, err := runner.Do(t.Context(), "report", now.Add(-time.Duration(ago)*time.Minute), func(context.Context) error { return nil })
+		require.NoError(t, err)
+	}
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	began, committed, finish := make(chan struct{}), make(chan error, 1), make(chan struct{})
+	go func() {
+		_, err := oncepg.DoTx(context.WithoutCancel(t.Context()), tx, "report", now, func(context.Context) error { close(began); <-finish; return nil })
+		committed <- err
+	}()
+	<-began
+	t.Cleanup(func() {
+		close(finish)
+		assert.NoError(t, <-committed)
+		assert.NoError(t, tx.Rollback(context.WithoutCancel(t.Context())))
+	})
+
+	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, ApplicationName: "chat-1", Answer: mute})
+	require.NoError(t, err)
+	t.Cleanup(locker.Close)
+	box, err := turns.Open(t.Context(), turns.Config{Pool: pool, Name: "chat", Namespace: namespace.Must(8, "conversation"), Locker: locker, Node: "chat-1", Finish: -1})
+	require.NoError(t, err)
+	require.NoError(t, box.Migrate(t.Context()))
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := box.Send(t.Context(), tx, namespace.Must(8, "conversation").ID(42), turns.Message{Body: []byte("x")})
+		return err
+	}))
+	handling := make(chan struct{})
+	runs(t, func(ctx context.Context) error {
+		return box.Serve(ctx, func(ctx context.Context, turn *turns.Turn) error {
+			close(handling)
+			<-ctx.Done()
+			return turn.Commit(context.WithoutCancel(ctx), func(pgx.Tx) error { return nil })
+		})
+	})
+	<-handling
+
+	leases, err := leasepg.New(leasepg.Config{Pool: pool})
+	require.NoError(t, err)
+	require.NoError(t, leases.Migrate(t.Context()))
+	_, err = leases.Acquire(t.Context(), lease.AcquireRequest{Name: "printer", Holder: "kiosk-1", TTL: time.Hour})
+	require.NoError(t, err)
+	return dsn, pool
+}
+
+// Keys of shards, ticks and nodes of mailboxes are hashes. Their tables name them, if no process does.
+func TestNoKeyIsAnonymousThatATableNames(t *testing.T) {
+	t.Parallel()
+	dsn, _ := busy(t)
+	var stdout string
+	require.Eventually(t, func() bool {
+		var stderr string
+		var code int
+		stdout, stderr, code = clitest.Run(t, clitest.At(dsn), "ls")
+		require.Zero(t, code, stderr)
+		return strings.Contains(stdout, "LEASE")
+	}, await.Patience, 100*time.Millisecond)
+	assert.NotContains(t, stdout, "@", "a key without a name")
+	for _, want := range []string{
+		`(?m)^tenant/acme +shard `, `(?m)^members of tenant=7 +shard `, `(?m)^tenant/<b>x\? +shard `,
+		`(?m)^report at [-\d]+ [:\d]+ +tick `, `(?m)^mailbox chat, node chat-1/\S+ +mailbox `, `(?m)^conversation/42 +exclusive +chat-1 `,
+		`(?m)^tenant=7 +web-3<i> +2 +2 +-$`, `(?m)^report +[-\d]+ [:\d]+ +ran +\S.* \d, the last `, `(?m)^chat +1 +0 +- +1 +0 +0 +1$`, `(?m)^printer +held +kiosk-1 +1 +(59m|1h)`,
+	} {
+		assert.Regexp(t, want, stdout)
+	}
+
+	names, err := monitor.Open(monitor.Config{DSN: dsn})
+	require.NoError(t, err)
+	t.Cleanup(names.Close)
+	s, err := names.Snapshot(t.Context())
+	require.NoError(t, err)
+	anonymous := 0
+	for _, l := range s.Locks {
+		anonymous += strings.Count(l.Key.Text, "@")
+	}
+	assert.GreaterOrEqual(t, anonymous, 4, "control: without the tables they are numbers")
+}
+
+func TestAReaderWithoutRightsOnTablesSaysSo(t *testing.T) {
+	t.Parallel()
+	dsn, _ := busy(t)
+	cc, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	cc.RuntimeParams["role"] = "pg_monitor"
+	reader := fleetreader.New(cc)
+	t.Cleanup(reader.Close)
+	f, err := reader.Read(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, f.Problems, 4)
+	assert.Empty(t, f.Locks)
+	for _, p := range f.Problems {
+		assert.Contains(t, p, "may not read the tables of")
+	}
+}

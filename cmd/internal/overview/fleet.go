@@ -1,0 +1,113 @@
+package overview
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/legible"
+	"github.com/pglatch/pglatch/monitor/fleet"
+)
+
+// A Section is a table about one idea: shards, ticks, mailboxes or leases.
+type Section struct {
+	Header []string
+	Lines  []SectionLine
+}
+
+// A SectionLine is one line of a Section.
+type SectionLine struct {
+	Cells   []string
+	Trouble bool
+}
+
+func (s *Section) add(trouble bool, cells ...string) {
+	for i := range cells {
+		cells[i] = legible.Clamp(orDash(cells[i]), widest)
+	}
+	s.Lines = append(s.Lines, SectionLine{cells, trouble})
+}
+
+// Fleet returns the sections of a Fleet that have lines. nil gives none.
+func Fleet(f *fleet.Fleet) (all []Section) {
+	if f == nil {
+		return nil
+	}
+	for _, s := range []Section{groups(f), jobs(f), mailboxes(f), leases(f)} {
+		if len(s.Lines) > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func groups(f *fleet.Fleet) Section {
+	s := Section{Header: []string{"SHARDS OF", "NODE", "OWNED", "FAIR", "STATE"}}
+	for _, g := range f.Groups {
+		for _, n := range g.Nodes {
+			var states []string
+			switch {
+			case n.Away:
+				states = append(states, "away")
+			case n.Drained || n.Draining:
+				states = append(states, "draining")
+			}
+			if n.Refuses {
+				states = append(states, "refuses")
+			}
+			s.add(len(states) > 0, g.Name, n.Identity, strconv.Itoa(n.Owned), strconv.Itoa(n.Fair), strings.Join(states, ", "))
+		}
+		if free := g.Shards - g.Owned; free > 0 {
+			s.add(true, g.Name, "nobody", strconv.Itoa(free), "0", "")
+		}
+	}
+	return s
+}
+
+func jobs(f *fleet.Fleet) Section {
+	s := Section{Header: []string{"TICKS OF", "LAST", "STATE", "BY", "TOOK", "NEXT", "MISSED"}}
+	for _, j := range f.Jobs {
+		took := ""
+		if !j.Last.Ended.IsZero() {
+			took = Duration(j.Last.Ended.Sub(j.Last.Began))
+		}
+		missed := ""
+		if n := len(j.Missed); n > 0 {
+			missed = fmt.Sprintf("%d, the last %s", n, day(j.Missed[0]))
+		}
+		s.add(missed != "" || j.Last.State == "FAILED", j.Name, day(j.Last.Tick), strings.ToLower(j.Last.State), j.Last.Node, took, day(j.Next), missed)
+	}
+	return s
+}
+
+func mailboxes(f *fleet.Fleet) Section {
+	s := Section{Header: []string{"MAILBOX", "MESSAGES", "READY", "OLDEST", "RUNNING", "STOPPED", "DEAD", "NODES"}}
+	for _, b := range f.Mailboxes {
+		oldest := ""
+		if b.Oldest > 0 {
+			oldest = Duration(b.Oldest)
+		}
+		s.add(b.Stopped+b.Dead > 0, b.Name, fmt.Sprint(b.Messages), fmt.Sprint(b.Ready), oldest, fmt.Sprint(b.Running), fmt.Sprint(b.Stopped), fmt.Sprint(b.Dead), strconv.Itoa(len(b.Nodes)))
+	}
+	return s
+}
+
+func leases(f *fleet.Fleet) Section {
+	s := Section{Header: []string{"LEASE", "STATE", "HOLDER", "TOKEN", "LEFT"}}
+	for _, l := range f.Leases {
+		left := ""
+		if l.Left > 0 {
+			left = Duration(l.Left)
+		}
+		s.add(l.State == "EXPIRED", l.Name, strings.ToLower(l.State), l.Holder, strconv.FormatUint(l.Token, 10), left)
+	}
+	return s
+}
+
+func day(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.DateTime)
+}
