@@ -2,8 +2,7 @@ package leaseserver
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"crypto/subtle"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/pglatch/pglatch/internal/bearer"
 	"github.com/pglatch/pglatch/internal/loopback"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
@@ -66,11 +66,15 @@ type Token struct {
 
 // A bearerToken is a Token without its secret.
 type bearerToken struct {
-	digest [sha256.Size]byte
 	right  Right
 	prefix string
 	who    string // for the log
-	names  string // client certificates, "" = none
+}
+
+// knownTokens are the tokens that a server knows.
+type knownTokens struct {
+	set bearer.Set
+	all []bearerToken // in the order of set
 }
 
 // SetTokens replaces Config.Tokens, from the next request on; requests that already wait keep
@@ -87,15 +91,16 @@ func (s *Server) SetTokens(tokens []Token) error {
 }
 
 func (s *Server) setTokens(tokens []Token) {
-	var all []bearerToken
+	var known knownTokens
 	for i, t := range tokens {
-		b := bearerToken{right: t.Right, prefix: t.Prefix, who: cmp.Or(t.Name, fmt.Sprintf("token %d", i+1)), names: t.Certificate}
-		if t.Secret != "" { // or an empty secret would be that of a certificate
-			b.digest = sha256.Sum256([]byte(t.Secret))
+		credential := bearer.Certificate(t.Certificate)
+		if t.Secret != "" {
+			credential = bearer.Token(t.Secret)
 		}
-		all = append(all, b)
+		known.set = append(known.set, credential)
+		known.all = append(known.all, bearerToken{right: t.Right, prefix: t.Prefix, who: cmp.Or(t.Name, fmt.Sprintf("token %d", i+1))})
 	}
-	s.tokens.Store(&all)
+	s.tokens.Store(&known)
 }
 
 func checkTokens(tokens []Token) error {
@@ -103,18 +108,18 @@ func checkTokens(tokens []Token) error {
 		if first := slices.IndexFunc(tokens, func(other Token) bool { return other.Secret == t.Secret && other.Certificate == t.Certificate }); first < i {
 			return fmt.Errorf("leaseserver: Tokens[%d] is Tokens[%d] again: give it one right and one prefix", i, first)
 		}
-		if err := checkCertificate(t.Certificate); t.Certificate != "" {
+		if err := bearer.CheckCertificate(t.Certificate); t.Certificate != "" {
 			if t.Secret != "" {
 				err = errors.New("has a Secret, too: make two of it")
 			}
 			if err != nil {
 				return fmt.Errorf("leaseserver: Tokens[%d] %w", i, err)
 			}
-		} else if len(t.Secret) < minToken {
-			return fmt.Errorf("leaseserver: Tokens[%d] has %d bytes: use %d random ones at least", i, len(t.Secret), minToken)
+		} else if len(t.Secret) < bearer.MinToken {
+			return fmt.Errorf("leaseserver: Tokens[%d] has %d bytes: use %d random ones at least", i, len(t.Secret), bearer.MinToken)
 		}
-		if len(t.Name) > maxTokenName || !utf8.ValidString(t.Name) || strings.ContainsFunc(t.Name, unicode.IsControl) {
-			return fmt.Errorf("leaseserver: Tokens[%d] has the name %.140q: use at most %d bytes of UTF-8 without control characters", i, t.Name, maxTokenName)
+		if len(t.Name) > bearer.MaxName || !utf8.ValidString(t.Name) || strings.ContainsFunc(t.Name, unicode.IsControl) {
+			return fmt.Errorf("leaseserver: Tokens[%d] has the name %.140q: use at most %d bytes of UTF-8 without control characters", i, t.Name, bearer.MaxName)
 		}
 		if t.Right < Admin || t.Right > Metrics {
 			return fmt.Errorf("leaseserver: Tokens[%d] has the right %d: use one of %s", i, t.Right, strings.Join(rightNames[:], ", "))
@@ -122,8 +127,6 @@ func checkTokens(tokens []Token) error {
 	}
 	return nil
 }
-
-const maxTokenName = 128 // bytes
 
 // authorize refuses a request that does not have the right need. It returns the request's token, nil
 // if the server has none.
@@ -135,7 +138,7 @@ func (s *Server) authorize(r *http.Request, from *hop, need Right) (*bearerToken
 			return nil, wire.Refuse(wire.TypeForbidden, "this request is not allowed")
 		}
 	case tokens != nil:
-		t := tokenOf(*tokens, r, from)
+		t := tokens.of(r, from)
 		if t == nil {
 			return nil, wire.Refuse(wire.TypeUnauthorized, "send a bearer token that the server knows, or a certificate that is good for something")
 		}
@@ -149,16 +152,29 @@ func (s *Server) authorize(r *http.Request, from *hop, need Right) (*bearerToken
 	return nil, nil //nolint:nilnil // no token, no error
 }
 
-// tokenOf returns the token of a request: by its header, or else by the client's certificate. nil =
-// the server does not know it.
-func tokenOf(tokens []bearerToken, r *http.Request, from *hop) *bearerToken {
+// of returns the token of a request: by its header, or else by the client's certificate. nil = the
+// server does not know it.
+func (k *knownTokens) of(r *http.Request, from *hop) *bearerToken {
+	leaf := bearer.Leaf(r.TLS)
 	switch {
 	case len(r.Header["Authorization"]) > 0:
-		return bearer(tokens, r.Header.Get("Authorization"))
+		return k.at(k.set.Bearer(r.Header.Get("Authorization")), nil)
 	case from != nil:
-		return certified(tokens, from.leaf)
+		leaf = from.leaf
 	}
-	return certified(tokens, leafOf(r.TLS))
+	return k.at(k.set.Certified(leaf), leaf)
+}
+
+// at returns one token, for the bearer of a certificate, if it was by that. nil = i is negative.
+func (k *knownTokens) at(i int, leaf *x509.Certificate) *bearerToken {
+	if i < 0 {
+		return nil
+	}
+	found := k.all[i]
+	if leaf != nil {
+		found.who = cmp.Or(bearer.Subject(leaf), found.who)
+	}
+	return &found
 }
 
 // isForeign reports whether a request is from another machine. A client of a Unix socket is local,
@@ -204,22 +220,4 @@ func (t *bearerToken) checkName(name string) error {
 		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("the token or certificate is for locks whose names begin with %q", t.prefix))
 	}
 	return nil
-}
-
-// bearer compares header with all tokens, in a time that does not depend on their contents. nil = none
-// is the one.
-func bearer(tokens []bearerToken, header string) *bearerToken {
-	scheme, token, _ := strings.Cut(header, " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return nil
-	}
-	digest := sha256.Sum256([]byte(token))
-	at := -1
-	for i := range tokens {
-		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(digest[:], tokens[i].digest[:]), i, at)
-	}
-	if at < 0 {
-		return nil
-	}
-	return &tokens[at]
 }

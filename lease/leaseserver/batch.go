@@ -163,7 +163,7 @@ func (b *batch) withinRate(i int) bool {
 	} else if i == 0 {
 		return true
 	}
-	return b.limiter.allow(address)
+	return b.limiter.Allow(address)
 }
 
 // run carries out the operations of all lines. Renewals that are alone on their locks are one

@@ -27,8 +27,6 @@ const (
 	DefaultReadTimeout     = 10 * time.Second
 	DefaultIdleTimeout     = 2 * time.Minute
 	DefaultShutdownTimeout = 15 * time.Second
-
-	minToken = 16 // bytes
 )
 
 // A Config describes a Server. Only Store is required.

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/pglatch/pglatch/internal/bearer"
 )
 
 // An Election says which of the servers of one store is active. The active server has all queues,
@@ -55,14 +57,14 @@ func (p *Peers) validate() error {
 	switch {
 	case p.Election == nil && (p.Token != "" || p.Certificate != "" || p.TLS != nil):
 		return errors.New("leaseserver: Peers.Election is nil: set it, or no other field of Peers")
-	case p.Token != "" && len(p.Token) < minToken:
-		return fmt.Errorf("leaseserver: Peers.Token has %d bytes: use %d random ones at least", len(p.Token), minToken)
+	case p.Token != "" && len(p.Token) < bearer.MinToken:
+		return fmt.Errorf("leaseserver: Peers.Token has %d bytes: use %d random ones at least", len(p.Token), bearer.MinToken)
 	case p.Certificate == "":
 		return nil
 	case strings.HasSuffix(p.Certificate, ":*"):
 		return fmt.Errorf("leaseserver: Peers.Certificate is %q: use a name that clients do not have", p.Certificate)
 	}
-	if err := checkCertificate(p.Certificate); err != nil {
+	if err := bearer.CheckCertificate(p.Certificate); err != nil {
 		return fmt.Errorf("leaseserver: Peers %w", err)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/bearer"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
@@ -214,7 +215,7 @@ func (t *transit) headers() http.Header {
 	}
 	t.forwarder.sign(h, clientAddress(t.request))
 	h.Set(waitedHeader, strconv.FormatInt(time.Since(t.start).Milliseconds(), 10))
-	if leaf := leafOf(t.request.TLS); leaf != nil {
+	if leaf := bearer.Leaf(t.request.TLS); leaf != nil {
 		h.Set(certificateHeader, base64.StdEncoding.EncodeToString(leaf.Raw))
 	}
 	return h

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/bearer"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
@@ -50,8 +51,8 @@ func (s *Server) hopOf(r *http.Request) (*hop, error) {
 		return nil, refuseHop("this server takes no forwarded requests")
 	}
 	p := s.Peers
-	leaf := leafOf(r.TLS)
-	certified := p.Certificate != "" && leaf != nil && fits(p.Certificate, leaf) && !time.Now().After(leaf.NotAfter)
+	leaf := bearer.Leaf(r.TLS)
+	certified := p.Certificate != "" && leaf != nil && bearer.Fits(p.Certificate, leaf) && !time.Now().After(leaf.NotAfter)
 	h := &hop{from: from[0], proven: certified || p.Token != "" && sameSecret(p.Token, r.Header.Get(peerHeader))}
 	if !h.proven && (p.Token != "" || p.Certificate != "") {
 		return nil, refuseHop("the server that forwarded this has another token, or another certificate")

@@ -53,7 +53,7 @@ func (s *Server) guard(need Right, next handler) handler {
 		if err != nil {
 			return err
 		}
-		if need != Metrics && !from.isProven() && !s.limiter.allow(r.RemoteAddr) { // metrics stay readable when many requests are refused
+		if need != Metrics && !from.isProven() && !s.limiter.Allow(r.RemoteAddr) { // metrics stay readable when many requests are refused
 			return wire.Refuse(wire.TypeRateLimited, "too many requests from this address")
 		}
 		token, err := s.authorize(r, from, need)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/pglatch/pglatch/internal/loopback"
+	"github.com/pglatch/pglatch/internal/ratelimit"
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
@@ -27,10 +28,10 @@ type Server struct {
 	forwarder *forwarder // nil = there are no other servers
 	shares    *shared.Locker
 	memo      memo
-	tokens    atomic.Pointer[[]bearerToken] // nil = none
+	tokens    atomic.Pointer[knownTokens] // nil = none
 	// the longest prefix first
 	ttlPolicies atomic.Pointer[[]TTLPolicy]
-	limiter     *limiter
+	limiter     *ratelimit.Limiter
 	http        *http.Server
 
 	draining atomic.Bool
@@ -62,7 +63,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	if c.Rate > 0 {
-		s.limiter = newLimiter(c.Rate, c.Burst)
+		s.limiter = ratelimit.New(c.Rate, c.Burst)
 	}
 	s.http = &http.Server{
 		Handler:           s.handler(),

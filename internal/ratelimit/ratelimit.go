@@ -1,4 +1,5 @@
-package leaseserver
+// Package ratelimit limits the requests that a server answers.
+package ratelimit
 
 import (
 	"maps"
@@ -13,8 +14,8 @@ import (
 // forgetAfter is how long a limiter remembers an address that sends nothing.
 const forgetAfter = time.Minute
 
-// A limiter limits the requests of each client address. nil = no limit.
-type limiter struct {
+// A Limiter limits the requests of each client address. nil = no limit.
+type Limiter struct {
 	rate  rate.Limit
 	burst int
 
@@ -29,13 +30,14 @@ type limited struct {
 	seen time.Time
 }
 
-func newLimiter(perSecond float64, burst int) *limiter {
-	return &limiter{rate: rate.Limit(perSecond), burst: burst, addresses: make(map[string]*limited), swept: time.Now()}
+// New returns a Limiter of requests per second, of which burst may come at once.
+func New(perSecond float64, burst int) *Limiter {
+	return &Limiter{rate: rate.Limit(perSecond), burst: burst, addresses: make(map[string]*limited), swept: time.Now()}
 }
 
-// allow charges an address, whatever its port, for one request. It reports whether the request is
+// Allow charges an address, whatever its port, for one request. It reports whether the request is
 // within the limit.
-func (l *limiter) allow(address string) bool {
+func (l *Limiter) Allow(address string) bool {
 	if l == nil {
 		return true
 	}

@@ -1,14 +1,12 @@
-package leaseserver
+package bearer
 
 import (
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/asn1"
 	"errors"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 )
 
@@ -18,38 +16,28 @@ const (
 	anyName     = "*"
 )
 
-func checkCertificate(names string) error {
+// MaxName is the greatest length of the name of a sender, in bytes.
+const MaxName = 128
+
+// CheckCertificate refuses what is no name of certificates. The text of its error follows the name of what has it.
+func CheckCertificate(names string) error {
 	if kind, name, _ := strings.Cut(names, ":"); kind != commonName && kind != alternative || name == "" {
 		return errors.New("has a Certificate that is no name: use cn:NAME or san:NAME")
 	}
 	return nil
 }
 
-// leafOf returns the certificate of a connection's client, nil if it has none that was verified in
+// Leaf returns the certificate of a connection's client, nil if it has none that was verified in
 // the handshake.
-func leafOf(connection *tls.ConnectionState) *x509.Certificate {
+func Leaf(connection *tls.ConnectionState) *x509.Certificate {
 	if connection == nil || len(connection.VerifiedChains) == 0 {
 		return nil
 	}
 	return connection.VerifiedChains[0][0]
 }
 
-// certified returns the first token that matches a verified certificate, which must still be valid; nil
-// = none does.
-func certified(tokens []bearerToken, leaf *x509.Certificate) *bearerToken {
-	if leaf == nil {
-		return nil
-	}
-	at := slices.IndexFunc(tokens, func(t bearerToken) bool { return t.names != "" && fits(t.names, leaf) })
-	if at < 0 || time.Now().After(leaf.NotAfter) {
-		return nil
-	}
-	found := tokens[at]
-	found.who = cmp.Or(subject(leaf), found.who)
-	return &found
-}
-
-func fits(names string, leaf *x509.Certificate) bool {
+// Fits reports whether a certificate has a name, as Certificate takes it.
+func Fits(names string, leaf *x509.Certificate) bool {
 	kind, name, _ := strings.Cut(names, ":")
 	switch {
 	case name == anyName:
@@ -84,14 +72,14 @@ func severalNames(leaf *x509.Certificate) bool {
 	return n > 1
 }
 
-// subject returns the subject of a certificate, in a form that is safe in a log and a lease's
+// Subject returns the subject of a certificate, in a form that is safe in a log and a lease's
 // metadata.
-func subject(leaf *x509.Certificate) string {
+func Subject(leaf *x509.Certificate) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return -1
 		}
 		return r
 	}, leaf.Subject.String())
-	return strings.ToValidUTF8(text[:min(len(text), maxTokenName)], "")
+	return strings.ToValidUTF8(text[:min(len(text), MaxName)], "")
 }
