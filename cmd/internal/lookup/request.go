@@ -15,8 +15,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A reply is the output of a command that sent a request.
-type reply struct {
+// A Reply is what became of a request.
+type Reply struct {
 	Key     string                 `json:"key"`
 	Request introspect.RequestKind `json:"request"`
 	Replies []introspect.Reply     `json:"replies"`
@@ -27,6 +27,7 @@ type reply struct {
 	Gone []overview.Party `json:"gone,omitempty"`
 
 	before []overview.Party // the holders when the request was sent
+	deaf   bool             // nobody answered, and the connection goes through a pooler
 }
 
 // Request sends a request about the key of a command's arguments to the processes that hold it, or lead its election.
@@ -42,32 +43,39 @@ func Request(ctx context.Context, app *program.App, args []string, r introspect.
 	if err != nil {
 		return err
 	}
-	r.Tag = key.Tag()
-	all := reply{Key: key.String(), Request: r.Kind, Replies: []introspect.Reply{}}
-	before, err := l.holders(ctx, key)
+	before, err := l.Holders(ctx, key)
 	if err != nil {
 		return err
 	}
+	all, err := l.Ask(ctx, key, before, r)
+	if err != nil {
+		return err
+	}
+	if err := app.Print(program.Output{Document: all, Text: program.Text(all.Text)}); err != nil {
+		return err
+	}
+	return all.Outcome()
+}
+
+// Ask sends a request about a key to the processes that hold it, or lead its election. before are its holders.
+func (l *Looker) Ask(ctx context.Context, key namespace.Key, before []overview.Party, r introspect.Request) (*Reply, error) {
+	r.Tag = key.Tag()
+	all := &Reply{Key: key.String(), Request: r.Kind, Replies: []introspect.Reply{}, before: before}
 	sent, err := l.send(ctx, r)
 	if err != nil && !(len(before) == 0 && errors.Is(err, introspect.ErrQuestion)) { // no process is there to refuse a name
-		return err
+		return nil, err
 	}
-	all.Replies, all.before = append(all.Replies, sent...), before
-	if len(sent) == 0 {
-		if all.Unanswered, err = l.holders(ctx, key); err != nil {
-			return err
-		}
-		all.Gone = slices.DeleteFunc(before, func(p overview.Party) bool {
-			return slices.ContainsFunc(all.Unanswered, func(o overview.Party) bool { return o.PID == p.PID })
-		})
+	if all.Replies = append(all.Replies, sent...); len(sent) > 0 {
+		return all, nil
 	}
-	if err := app.Print(program.Output{Document: all, Text: program.Text(all.text)}); err != nil {
-		return err
+	if all.Unanswered, err = l.Holders(ctx, key); err != nil {
+		return nil, err
 	}
-	if len(all.Unanswered) > 0 && l.pooled(ctx) {
-		return &program.ExitError{Code: program.ExitUnavailable, Err: errDeaf}
-	}
-	return all.outcome()
+	all.Gone = slices.DeleteFunc(slices.Clone(before), func(p overview.Party) bool {
+		return slices.ContainsFunc(all.Unanswered, func(o overview.Party) bool { return o.PID == p.PID })
+	})
+	all.deaf = len(all.Unanswered) > 0 && l.pooled(ctx)
+	return all, nil
 }
 
 // errDeaf implies nothing about the holder: it may have received the request, and have answered.
@@ -98,8 +106,8 @@ func (l *Looker) send(ctx context.Context, r introspect.Request) ([]introspect.R
 	return replies, program.Unavailable(ctx, err)
 }
 
-// holders returns the holders of a key.
-func (l *Looker) holders(ctx context.Context, key namespace.Key) ([]overview.Party, error) {
+// Holders returns the holders of a key.
+func (l *Looker) Holders(ctx context.Context, key namespace.Key) ([]overview.Party, error) {
 	v, err := l.Look(ctx)
 	if err != nil {
 		return nil, err
@@ -111,7 +119,8 @@ func (l *Looker) holders(ctx context.Context, key namespace.Key) ([]overview.Par
 	return all, nil
 }
 
-func (r reply) text(w *bytes.Buffer) {
+// Text writes what the processes answered.
+func (r *Reply) Text(w *bytes.Buffer) {
 	key := program.Printable(r.Key)
 	for _, a := range r.Replies {
 		said := "accepts it"
@@ -141,7 +150,7 @@ func (r reply) text(w *bytes.Buffer) {
 func prepared(p overview.Party) bool { return p.PID == 0 && p.Process == nil }
 
 // backends returns the sessions on which a process holds the key. The session that replied is another one.
-func (r reply) backends(p introspect.Process) string {
+func (r *Reply) backends(p introspect.Process) string {
 	var all []string
 	for _, h := range r.before {
 		if h.Process != nil && h.Process.ID == p.ID && h.PID != 0 {
@@ -173,8 +182,11 @@ func refusal(kind introspect.RequestKind, a introspect.Reply) string {
 	return "it is no Go program whose stack would help: look at the command of " + stop
 }
 
-// outcome returns the exit code for the replies.
-func (r reply) outcome() error {
+// Outcome returns the error, with its exit code, if no process accepted the request.
+func (r *Reply) Outcome() error {
+	if r.deaf {
+		return &program.ExitError{Code: program.ExitUnavailable, Err: errDeaf}
+	}
 	var refused []string
 	for _, a := range r.Replies {
 		if a.Done {

@@ -52,8 +52,8 @@ func (f *groupFlags) completion(app *program.App, _ *cobra.Command, all offer) c
 		var words []cobra.Completion
 		if len(args) > 0 {
 			lookup.Glance(cmd, app, func(ctx context.Context) {
-				_ = f.with(app, cmd, args[:1], 1, func(g *group) error {
-					seen, err := g.look(ctx)
+				_ = f.with(app, cmd, args[:1], 1, func(g *Group) error {
+					seen, err := g.Look(ctx)
 					if err == nil {
 						words = lookup.BeginningWith(typed, all(seen))
 					}

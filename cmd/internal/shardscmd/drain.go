@@ -58,7 +58,7 @@ node, 75 it still owned shards when the wait was over.`,
 			case undo && o.wait > 0:
 				return program.UsageError("--wait is for a drain, and not for --undo")
 			}
-			return flags.with(app, cmd, args, 2, func(g *group) error {
+			return flags.with(app, cmd, args, 2, func(g *Group) error {
 				return g.drain(cmd.Context(), app, args[1], !undo, o)
 			})
 		},
@@ -71,24 +71,18 @@ node, 75 it still owned shards when the wait was over.`,
 }
 
 // drain gives the order, and waits until it is executed.
-func (g *group) drain(ctx context.Context, app *program.App, identity string, drain bool, o order) error {
-	seen, err := g.look(ctx)
+func (g *Group) drain(ctx context.Context, app *program.App, identity string, drain bool, o order) error {
+	d, warning, err := g.Drain(ctx, identity, drain, o.force)
 	if err != nil {
 		return err
 	}
-	m, err := g.member(seen, identity)
-	if err != nil && !o.force {
-		return err
-	}
-	if drain && !slices.ContainsFunc(seen.Members, func(other shards.Member) bool { return other.Identity != identity && takes(other) }) {
-		app.Logger().Warn("no other node takes shards: it keeps what it owns until one does", slog.String("node", identity))
-	}
-	if err := g.fail(ctx, g.backend.Drain(ctx, identity, drain)); err != nil {
-		return err
+	if warning != "" {
+		app.Logger().Warn(warning, slog.String("node", identity))
 	}
 	if o.wait > 0 {
 		if err := g.until(ctx, app, o.wait, func(seen shards.Group) error {
-			if m, _ = g.member(seen, identity); m.Owned > 0 {
+			m, _ := g.member(seen, identity)
+			if d.Owned = m.Owned; m.Owned > 0 {
 				return fmt.Errorf("%s still owns %d shards", identity, m.Owned)
 			}
 			return nil
@@ -96,33 +90,54 @@ func (g *group) drain(ctx context.Context, app *program.App, identity string, dr
 			return err
 		}
 	}
-	m.Identity, m.Drained = identity, drain
-	return app.Print(drained{g.name, identity, drain, m.Owned}.output())
+	return app.Print(d.output())
+}
+
+// Drain has a node give up its shards, or undoes that. force: also a node that was not seen. The warning, "" = none,
+// is what keeps the order from being executed.
+func (g *Group) Drain(ctx context.Context, identity string, drain, force bool) (d Drained, warning string, err error) {
+	seen, err := g.Look(ctx)
+	if err != nil {
+		return d, "", err
+	}
+	m, err := g.member(seen, identity)
+	if err != nil && !force {
+		return d, "", err
+	}
+	if drain && !slices.ContainsFunc(seen.Members, func(other shards.Member) bool { return other.Identity != identity && takes(other) }) {
+		warning = "no other node takes shards: it keeps what it owns until one does"
+	}
+	if err := g.fail(ctx, g.backend.Drain(ctx, identity, drain)); err != nil {
+		return d, "", err
+	}
+	return Drained{g.name, identity, drain, m.Owned}, warning, nil
 }
 
 // takes reports whether a node takes over shards.
 func takes(m shards.Member) bool { return !m.Away && !m.Draining && !m.Drained }
 
-// A drained is the output of drain.
-type drained struct {
+// A Drained is the output of drain.
+type Drained struct {
 	Group   string `json:"group"`
 	Node    string `json:"node"`
 	Drained bool   `json:"drained"`
 	Owned   int    `json:"owned"`
 }
 
-func (d drained) output() program.Output {
-	return program.Output{Document: d, Text: program.Text(func(b *bytes.Buffer) {
-		node, group := program.Printable(d.Node), program.Printable(d.Group)
-		switch {
-		case !d.Drained:
-			fmt.Fprintf(b, "%s of %s may claim shards again\n", node, group)
-		case d.Owned == 0:
-			fmt.Fprintf(b, "%s of %s is drained: it owns no shard\n", node, group)
-		default:
-			fmt.Fprintf(b, "%s of %s is to give up its shards: it owns %d\n", node, group, d.Owned)
-		}
-	})}
+func (d Drained) output() program.Output {
+	return program.Output{Document: d, Text: program.Text(func(b *bytes.Buffer) { fmt.Fprintln(b, d) })}
+}
+
+// String says what was ordered.
+func (d Drained) String() string {
+	node, group := program.Printable(d.Node), program.Printable(d.Group)
+	switch {
+	case !d.Drained:
+		return fmt.Sprintf("%s of %s may claim shards again", node, group)
+	case d.Owned == 0:
+		return fmt.Sprintf("%s of %s is drained: it owns no shard", node, group)
+	}
+	return fmt.Sprintf("%s of %s is to give up its shards: it owns %d", node, group, d.Owned)
 }
 
 // lookEvery is the interval between the queries of a waiting command.
@@ -130,10 +145,10 @@ const lookEvery = 500 * time.Millisecond
 
 // until waits until the group's state satisfies check. The order has been given already. A failed query, as when the
 // server ends the session, is retried until the time is over, unless no retry can succeed.
-func (g *group) until(ctx context.Context, app *program.App, wait time.Duration, check func(shards.Group) error) error {
+func (g *Group) until(ctx context.Context, app *program.App, wait time.Duration, check func(shards.Group) error) error {
 	failed := false
 	for end := time.Now().Add(wait); ; {
-		seen, missing := g.look(ctx)
+		seen, missing := g.Look(ctx)
 		again := missing != nil
 		switch {
 		case !again:

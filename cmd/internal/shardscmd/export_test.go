@@ -11,8 +11,8 @@ import (
 // NewInMemory makes the command on one backend, in which all groups are one.
 func NewInMemory(app *program.App, b *shardstest.Backend) *cobra.Command {
 	cmd := newShards(app, func(*pflag.FlagSet) openFunc {
-		return func(_ *program.App, args []string) (*group, error) {
-			return &group{name: args[0], place: "memory", backend: b, fail: program.Unavailable}, nil
+		return func(_ *program.App, args []string) (*Group, error) {
+			return &Group{name: args[0], place: "memory", backend: b, fail: program.Unavailable}, nil
 		}
 	})
 	app.AddFlags(cmd.PersistentFlags())

@@ -14,8 +14,8 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// A group is the group that a command reads and changes.
-type group struct {
+// A Group is the group that a command reads and changes.
+type Group struct {
 	name    string
 	place   string // its location, for people
 	backend interface {
@@ -26,7 +26,7 @@ type group struct {
 }
 
 // An openFunc returns the group that the first argument of a command names, without I/O.
-type openFunc func(app *program.App, args []string) (*group, error)
+type openFunc func(app *program.App, args []string) (*Group, error)
 
 // A flagsFunc adds the flags that select a group to a command, and returns the function that opens it.
 type flagsFunc func(*pflag.FlagSet) openFunc
@@ -39,7 +39,7 @@ type groupFlags struct {
 func (f *groupFlags) addFlags(cmd *cobra.Command, own flagsFunc) { f.open = own(cmd.Flags()) }
 
 // with opens the group that the flags and the first argument name, and calls do. It expects n arguments.
-func (f *groupFlags) with(app *program.App, cmd *cobra.Command, args []string, n int, do func(*group) error) error {
+func (f *groupFlags) with(app *program.App, cmd *cobra.Command, args []string, n int, do func(*Group) error) error {
 	if len(args) != n || slices.Contains(args, "") {
 		return program.UsageError("give %s (got %d arguments)", strings.TrimPrefix(cmd.Use, cmd.Name()+" "), len(args))
 	}
@@ -50,14 +50,14 @@ func (f *groupFlags) with(app *program.App, cmd *cobra.Command, args []string, n
 	return do(g)
 }
 
-// look returns the state of the group.
-func (g *group) look(ctx context.Context) (shards.Group, error) {
+// Look returns the state of the group.
+func (g *Group) Look(ctx context.Context) (shards.Group, error) {
 	seen, err := shards.Observe(ctx, g.backend)
 	return seen, g.fail(ctx, err)
 }
 
 // member returns a node that was seen, or that an operator's setting names.
-func (g *group) member(seen shards.Group, identity string) (shards.Member, error) {
+func (g *Group) member(seen shards.Group, identity string) (shards.Member, error) {
 	for _, m := range seen.Members {
 		if m.Identity == identity {
 			return m, nil

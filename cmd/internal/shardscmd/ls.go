@@ -45,8 +45,8 @@ choose what is shown, and change no exit code.`,
   pglatch shards ls tenants --unowned
   pglatch shards ls tenants --nodes -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.with(app, cmd, args, 1, func(g *group) error {
-				seen, err := g.look(cmd.Context())
+			return flags.with(app, cmd, args, 1, func(g *Group) error {
+				seen, err := g.Look(cmd.Context())
 				if err != nil {
 					return err
 				}
@@ -87,7 +87,7 @@ func several(seen shards.Group) bool {
 }
 
 // whole returns an error of exit code 3 unless every known shard is owned.
-func (g *group) whole(seen shards.Group) error {
+func (g *Group) whole(seen shards.Group) error {
 	free := len(seen.Shards) - seen.Owned()
 	there := slices.ContainsFunc(seen.Members, func(m shards.Member) bool { return !m.Away })
 	var err error

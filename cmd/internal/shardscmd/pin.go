@@ -33,14 +33,14 @@ node, or with --remove no pin, 75 another still owned it when the wait was over.
 				return err
 			}
 			if !remove {
-				return flags.with(app, cmd, args, 3, func(g *group) error {
+				return flags.with(app, cmd, args, 3, func(g *Group) error {
 					return g.pin(cmd.Context(), app, args[1], args[2], o)
 				})
 			}
 			if len(args) != 2 || o.wait > 0 {
 				return program.UsageError("give GROUP SHARD --remove, without a NODE and --wait")
 			}
-			return flags.with(app, cmd, args, 2, func(g *group) error {
+			return flags.with(app, cmd, args, 2, func(g *Group) error {
 				return g.unpin(cmd.Context(), app, args[1])
 			})
 		},
@@ -52,53 +52,45 @@ node, or with --remove no pin, 75 another still owned it when the wait was over.
 	return cmd
 }
 
-// A pinned is the output of pin.
-type pinned struct {
+// A Pinned is the output of pin.
+type Pinned struct {
 	Group string `json:"group"`
 	Shard string `json:"shard"`
 	Node  string `json:"node,omitempty"` // none = it is no longer pinned
 	Owner string `json:"owner,omitempty"`
 }
 
-func (p pinned) output() program.Output {
-	return program.Output{Document: p, Text: program.Text(func(b *bytes.Buffer) {
-		what := program.Printable(p.Shard) + " of " + program.Printable(p.Group)
-		node, owner := program.Printable(p.Node), program.Printable(p.Owner)
-		switch {
-		case p.Node == "":
-			fmt.Fprintf(b, "%s is not pinned any more\n", what)
-		case p.Owner == p.Node:
-			fmt.Fprintf(b, "%s is pinned to %s, which owns it\n", what, node)
-		case p.Owner == "":
-			fmt.Fprintf(b, "%s is pinned to %s; nobody owns it now\n", what, node)
-		default:
-			fmt.Fprintf(b, "%s is pinned to %s; %s owns it now\n", what, node, owner)
-		}
-	})}
+func (p Pinned) output() program.Output {
+	return program.Output{Document: p, Text: program.Text(func(b *bytes.Buffer) { fmt.Fprintln(b, p) })}
 }
 
-func (g *group) pin(ctx context.Context, app *program.App, name, identity string, o order) error {
-	seen, err := g.look(ctx)
+// String says what was ordered.
+func (p Pinned) String() string {
+	what := program.Printable(p.Shard) + " of " + program.Printable(p.Group)
+	node, owner := program.Printable(p.Node), program.Printable(p.Owner)
+	switch {
+	case p.Node == "":
+		return what + " is not pinned any more"
+	case p.Owner == p.Node:
+		return fmt.Sprintf("%s is pinned to %s, which owns it", what, node)
+	case p.Owner == "":
+		return fmt.Sprintf("%s is pinned to %s; nobody owns it now", what, node)
+	}
+	return fmt.Sprintf("%s is pinned to %s; %s owns it now", what, node, owner)
+}
+
+func (g *Group) pin(ctx context.Context, app *program.App, name, identity string, o order) error {
+	p, warning, err := g.Pin(ctx, name, identity, o.force)
 	if err != nil {
 		return err
 	}
-	s, err := g.shard(seen, name)
-	if err != nil && !o.force {
-		return err
-	}
-	m, err := g.member(seen, identity)
-	if err != nil && !o.force {
-		return err
-	}
-	if !takes(m) {
-		app.Logger().Warn("the node takes no shards now: others own it until it does", slog.String("node", identity))
-	}
-	if err := g.fail(ctx, g.backend.Pin(ctx, name, identity)); err != nil {
-		return err
+	if warning != "" {
+		app.Logger().Warn(warning, slog.String("node", identity))
 	}
 	if o.wait > 0 {
 		if err := g.until(ctx, app, o.wait, func(seen shards.Group) error {
-			if s, _ = g.shard(seen, name); s.Owner != identity {
+			s, _ := g.shard(seen, name)
+			if p.Owner = s.Owner; s.Owner != identity {
 				return fmt.Errorf("%s is owned by %s, and not by %s", name, cmp.Or(s.Owner, "nobody"), identity)
 			}
 			return nil
@@ -106,28 +98,58 @@ func (g *group) pin(ctx context.Context, app *program.App, name, identity string
 			return err
 		}
 	}
-	return app.Print(pinned{g.name, name, identity, s.Owner}.output())
+	return app.Print(p.output())
 }
 
-func (g *group) unpin(ctx context.Context, app *program.App, name string) error {
-	seen, err := g.look(ctx)
+// Pin has a node own a shard. force: also a shard or node that was not seen. The warning, "" = none, is what keeps the
+// order from being executed.
+func (g *Group) Pin(ctx context.Context, name, identity string, force bool) (p Pinned, warning string, err error) {
+	seen, err := g.Look(ctx)
 	if err != nil {
-		return err
+		return p, "", err
+	}
+	s, err := g.shard(seen, name)
+	if err != nil && !force {
+		return p, "", err
+	}
+	m, err := g.member(seen, identity)
+	if err != nil && !force {
+		return p, "", err
+	}
+	if !takes(m) {
+		warning = "the node takes no shards now: others own it until it does"
+	}
+	if err := g.fail(ctx, g.backend.Pin(ctx, name, identity)); err != nil {
+		return p, "", err
+	}
+	return Pinned{g.name, name, identity, s.Owner}, warning, nil
+}
+
+// Unpin removes the pin of a shard.
+func (g *Group) Unpin(ctx context.Context, name string) (p Pinned, err error) {
+	seen, err := g.Look(ctx)
+	if err != nil {
+		return p, err
 	}
 	if seen.Pins[name] == "" {
 		if _, err := g.shard(seen, name); err != nil {
-			return err
+			return p, err
 		}
-		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s of %s is not pinned", name, g.name)}
+		return p, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s of %s is not pinned", name, g.name)}
 	}
-	if err := g.fail(ctx, g.backend.Pin(ctx, name, "")); err != nil {
+	return Pinned{Group: g.name, Shard: name}, g.fail(ctx, g.backend.Pin(ctx, name, ""))
+}
+
+func (g *Group) unpin(ctx context.Context, app *program.App, name string) error {
+	p, err := g.Unpin(ctx, name)
+	if err != nil {
 		return err
 	}
-	return app.Print(pinned{Group: g.name, Shard: name}.output())
+	return app.Print(p.output())
 }
 
 // shard returns a shard that was seen.
-func (g *group) shard(seen shards.Group, name string) (shards.Seen, error) {
+func (g *Group) shard(seen shards.Group, name string) (shards.Seen, error) {
 	i := slices.IndexFunc(seen.Shards, func(s shards.Seen) bool { return s.Name == name })
 	if i < 0 {
 		return shards.Seen{}, unknown("shard %q in group %s: it has %s", name, g.name, some(seen.Shards, func(s shards.Seen) string { return s.Name }))

@@ -16,27 +16,31 @@ import (
 func postgresFlags(f *pflag.FlagSet) openFunc {
 	var table string
 	f.StringVar(&table, "table", postgres.DefaultTable, "`table` that counts the terms of shards")
-	return func(app *program.App, args []string) (*group, error) {
-		n, err := groupOf(app, args[0])
-		if err != nil {
-			return nil, err
-		}
-		cc, err := app.ConnConfig()
-		if err != nil {
-			return nil, err
-		}
-		b, err := postgres.New(postgres.Config{ConnConfig: cc, Namespace: n, Table: table, Logger: app.Logger()})
-		if err != nil {
-			return nil, program.UsageError("%w", err)
-		}
-		return &group{name: n.Name(), place: program.Target(cc), backend: b, fail: func(ctx context.Context, err error) error {
-			if missing, ok := errors.AsType[*postgres.TableError](err); ok && missing.Missing {
-				return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no table %s, or none of those beside it: nodes with Config.CreateTable make them, or "+
-					"postgres.Schema of leader/shards in a migration; if nodes run, check the address of the database, and --table", program.Target(cc), missing.Table)}
-			}
-			return program.Unavailable(ctx, err)
-		}}, nil
+	return func(app *program.App, args []string) (*Group, error) { return Open(app, args[0], table) }
+}
+
+// Open returns a group on PostgreSQL, without I/O: by its namespace's name, or name=number. table counts the terms of
+// its shards; "" = postgres.DefaultTable.
+func Open(app *program.App, name, table string) (*Group, error) {
+	n, err := groupOf(app, name)
+	if err != nil {
+		return nil, err
 	}
+	cc, err := app.ConnConfig()
+	if err != nil {
+		return nil, err
+	}
+	b, err := postgres.New(postgres.Config{ConnConfig: cc, Namespace: n, Table: table, Logger: app.Logger()})
+	if err != nil {
+		return nil, program.UsageError("%w", err)
+	}
+	return &Group{name: n.Name(), place: program.Target(cc), backend: b, fail: func(ctx context.Context, err error) error {
+		if missing, ok := errors.AsType[*postgres.TableError](err); ok && missing.Missing {
+			return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no table %s, or none of those beside it: nodes with Config.CreateTable make them, or "+
+				"postgres.Schema of leader/shards in a migration; if nodes run, check the address of the database, and --table", program.Target(cc), missing.Table)}
+		}
+		return program.Unavailable(ctx, err)
+	}}, nil
 }
 
 // groupOf returns the namespace of the group, given by its name or as name=number.
