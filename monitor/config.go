@@ -42,6 +42,11 @@ type Config struct {
 	// nil = LoopbackOnly.
 	Authorize func(*http.Request, Action) error
 
+	// Actions serves what is below actions/ of Page, for programs that let people act from the page; "pglatch serve
+	// monitor --actions" is one. Page then loads actions/actions.js and actions/actions.css. Authorize admits its
+	// requests with ActionView; Actions must check who may do what. nil = the page changes nothing.
+	Actions http.Handler
+
 	// Redact replaces an entity's id wherever a Snapshot would show it. It receives the namespace and the id
 	// and returns the text that viewers see. If it changes the id of a key, the number that is the id is hidden
 	// too. The id of a hashed key is known only if a process answers with it. The bigint of a hashed key is

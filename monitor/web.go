@@ -20,7 +20,7 @@ const pageEvery = time.Second
 //
 // The page is complete without JavaScript. With JavaScript, server-sent events keep it up to date; a server's
 // WriteTimeout does not end them. All that it loads comes from the handler, under a Content-Security-Policy that
-// allows no inline style or script. It changes nothing. Below it are also verdicts, a list in JSON, and metrics,
+// allows no inline style or script. It changes nothing, unless Config.Actions does. Below it are also verdicts, a list in JSON, and metrics,
 // the gauge pglatch_verdict for Prometheus. Config.Authorize decides who has access; by default no other host
 // has.
 func (m *Monitor) Page() http.Handler {
@@ -29,6 +29,7 @@ func (m *Monitor) Page() http.Handler {
 		Next:      m.next,
 		Refuse:    func(w http.ResponseWriter, status int, detail string) { refuse(w, status, 0, detail) },
 		Recording: m.config.Record > 0,
+		Actions:   m.config.Actions != nil,
 	}
 	if m.config.Leases != nil {
 		config.Leases = m.config.Leases.List
@@ -38,6 +39,10 @@ func (m *Monitor) Page() http.Handler {
 		setSecurityHeaders(w.Header())
 		if err := m.config.Authorize(r, ActionView); err != nil {
 			refuse(w, http.StatusForbidden, 0, err.Error())
+			return
+		}
+		if m.acts(r) {
+			m.config.Actions.ServeHTTP(w, r)
 			return
 		}
 		p.ServeHTTP(w, r)

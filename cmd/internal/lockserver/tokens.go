@@ -1,6 +1,7 @@
 package lockserver
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
@@ -17,40 +18,64 @@ func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
 	if file == "" {
 		return nil, nil
 	}
-	content, err := readLines(flag, file)
-	if err != nil {
-		return nil, err
-	}
 	var tokens []leaseserver.Token
-	for number, fields := range wordsOfLines(content) {
-		token := leaseserver.Token{Secret: fields[0]}
-		if names, ok := strings.CutPrefix(fields[0], "cert-"); ok && strings.Contains(names, ":") {
-			token.Secret, token.Certificate = "", names
-		}
-		if err := checkOnce(flag, file, number, fields[1:]); err != nil {
-			return nil, err
-		}
-		for _, field := range fields[1:] {
-			name, value, _ := strings.Cut(field, "=")
+	err := ReadCredentials(flag, file, func(c CredentialLine) (err error) {
+		token := leaseserver.Token{Secret: c.Secret, Certificate: c.Certificate}
+		for name, value := range c.Fields {
 			switch name {
 			case "right":
 				if token.Right, err = leaseserver.ParseRight(value); err != nil {
-					return nil, program.UsageError("%s: line %d of %s: %w", flag, number, file, err)
+					return err
 				}
 			case "prefix":
 				if token.Prefix = value; value == "" {
-					return nil, program.UsageError("%s: line %d of %s: the prefix is empty: leave it out for all locks", flag, number, file)
+					return errors.New("the prefix is empty: leave it out for all locks")
 				}
 			case "name":
 				token.Name = value
 			default:
-				return nil, program.UsageError("%s: line %d of %s has more than a token: add right=…, prefix=… or name=… only", flag, number, file)
+				return errors.New("there is more than a token: add right=…, prefix=… or name=… only")
 			}
 		}
 		tokens = append(tokens, token)
+		return nil
+	})
+	return tokens, err
+}
+
+// A CredentialLine is one line of a file of tokens.
+type CredentialLine struct {
+	Secret, Certificate string            // one of them is empty
+	Fields              map[string]string // by the word before =
+}
+
+// ReadCredentials reads a file of tokens, one a line, each with words name=value, and calls add for each. Instead of a
+// token, cert-cn:NAME and cert-san:NAME stand for client certificates with that name. Its errors quote no token.
+func ReadCredentials(flag, file string, add func(CredentialLine) error) error {
+	content, err := readLines(flag, file)
+	if err != nil {
+		return err
 	}
-	if tokens == nil {
-		return nil, program.UsageError("%s: %s has no token", flag, file)
+	found := false
+	for number, fields := range wordsOfLines(content) {
+		line := CredentialLine{Secret: fields[0], Fields: map[string]string{}}
+		if names, ok := strings.CutPrefix(fields[0], "cert-"); ok && strings.Contains(names, ":") {
+			line.Secret, line.Certificate = "", names
+		}
+		if err := checkOnce(flag, file, number, fields[1:]); err != nil {
+			return err
+		}
+		for _, field := range fields[1:] {
+			name, value, _ := strings.Cut(field, "=")
+			line.Fields[name] = value
+		}
+		if err := add(line); err != nil {
+			return program.UsageError("%s: line %d of %s: %w", flag, number, file, err)
+		}
+		found = true
 	}
-	return tokens, nil
+	if !found {
+		return program.UsageError("%s: %s has no token", flag, file)
+	}
+	return nil
 }

@@ -122,10 +122,10 @@ func (s *locksCommand) peerTLS() (*tls.Config, error) {
 		config.RootCAs = pool
 	}
 	if s.peers.certificate != "" {
-		if s.clientCA == "" {
+		if s.certificates.clientCA == "" {
 			return nil, program.UsageError("--peer-cert is for servers that ask for certificates: give --tls-client-ca")
 		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.pair.Load(), nil }
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.certificates.pair.Load(), nil }
 	}
 	return config, nil
 }

@@ -3,12 +3,10 @@ package servecmd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,13 +76,10 @@ type locksCommand struct {
 	peers               peers
 	listen, socketMode  string
 	tokenFile, ttlFile  string
-	certificate, key    string
-	clientCA            string
+	certificates        certificates
 	noAuth, noTLS       bool
 	sweepEvery, retains time.Duration
 	shutdown            time.Duration
-	pair                atomic.Pointer[tls.Certificate]
-	verifying           atomic.Pointer[tls.Config] // of client certificates
 }
 
 func newLocks(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
@@ -111,9 +106,7 @@ func (s *locksCommand) addFlags(f *pflag.FlagSet, stores []lockserver.StoreKind)
 	f.StringVar(&s.socketMode, "socket-mode", defaultSocketMode, "file `mode` of the socket: programs that can write to it can connect")
 	f.StringVar(&s.tokenFile, "auth-token-file", "", "`file` of the bearer tokens that clients send")
 	f.StringVar(&s.ttlFile, "ttl-policy-file", "", "`file` of the bounds of TTLs, by the names of locks")
-	f.StringVar(&s.certificate, "tls-cert", "", "`file` of the certificate chain in PEM")
-	f.StringVar(&s.key, "tls-key", "", "`file` of its key")
-	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of the authorities in PEM that verify client certificates; clients without a certificate are rejected")
+	s.certificates.addFlags(f)
 	f.BoolVar(&s.noAuth, "insecure-no-auth", false, "DANGER: let everybody who can reach the address acquire, release and read every lock")
 	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: accept tokens in clear text on an address that is not loopback")
 	f.DurationVar(&s.sweepEvery, "sweep-interval", leaseserver.DefaultSweepInterval, "how often to sweep the store: it counts expired leases, and deletes old names")
@@ -133,7 +126,7 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	if config.TTLPolicies, err = lockserver.ReadTTLPolicies("--ttl-policy-file", s.ttlFile); err != nil {
 		return err
 	}
-	if config.TLS, err = s.tls(); err != nil {
+	if config.TLS, err = s.certificates.tls(); err != nil {
 		return err
 	}
 	if err := s.limits.set(&config); err != nil {
@@ -146,9 +139,9 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 		return program.UsageError("--retention is %v: use a positive duration", s.retains)
 	case s.shutdown <= 0:
 		return program.UsageError("--shutdown-timeout is %v: use a positive duration", s.shutdown)
-	case s.clientCA != "" && config.TLS == nil:
+	case s.certificates.clientCA != "" && config.TLS == nil:
 		return program.UsageError("--tls-client-ca is for TLS: give --tls-cert and --tls-key")
-	case s.clientCA != "" && config.Tokens == nil:
+	case s.certificates.clientCA != "" && config.Tokens == nil:
 		return program.UsageError("--tls-client-ca: say what certificates are good for in --auth-token-file, such as cert-cn:worker right=hold")
 	case s.noAuth && config.Tokens != nil:
 		return program.UsageError("--insecure-no-auth lets everybody in: give it, or --auth-token-file")

@@ -53,7 +53,7 @@ func (s *locksCommand) socket() (*socket, error) {
 		return nil, program.UsageError("--listen is %s: give an absolute path, such as unix:/run/pglatch/locks.sock", s.listen)
 	case len(path) > longestSocket:
 		return nil, program.UsageError("--listen: the path of a socket has at most %d bytes, and this one %d", longestSocket, len(path))
-	case s.certificate != "" || s.key != "":
+	case s.certificates.file != "" || s.certificates.key != "":
 		return nil, program.UsageError("--listen is a Unix socket, where nobody speaks TLS: leave out --tls-cert and --tls-key")
 	}
 	return &socket{path, os.FileMode(mode)}, nil

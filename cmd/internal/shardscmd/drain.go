@@ -72,12 +72,12 @@ node, 75 it still owned shards when the wait was over.`,
 
 // drain gives the order, and waits until it is executed.
 func (g *Group) drain(ctx context.Context, app *program.App, identity string, drain bool, o order) error {
-	d, warning, err := g.Drain(ctx, identity, drain, o.force)
+	d, alone, err := g.Drain(ctx, identity, drain, o.force)
 	if err != nil {
 		return err
 	}
-	if warning != "" {
-		app.Logger().Warn(warning, slog.String("node", identity))
+	if alone {
+		app.Logger().Warn(Alone, slog.String("node", identity))
 	}
 	if o.wait > 0 {
 		if err := g.until(ctx, app, o.wait, func(seen shards.Group) error {
@@ -93,24 +93,24 @@ func (g *Group) drain(ctx context.Context, app *program.App, identity string, dr
 	return app.Print(d.output())
 }
 
-// Drain has a node give up its shards, or undoes that. force: also a node that was not seen. The warning, "" = none,
-// is what keeps the order from being executed.
-func (g *Group) Drain(ctx context.Context, identity string, drain, force bool) (d Drained, warning string, err error) {
+// Alone is said of a drain that cannot be executed yet.
+const Alone = "no other node takes shards: it keeps what it owns until one does"
+
+// Drain has a node give up its shards, or undoes that. force: also a node that was not seen. alone: what Alone says.
+func (g *Group) Drain(ctx context.Context, identity string, drain, force bool) (d Drained, alone bool, err error) {
 	seen, err := g.Look(ctx)
 	if err != nil {
-		return d, "", err
+		return d, false, err
 	}
 	m, err := g.member(seen, identity)
 	if err != nil && !force {
-		return d, "", err
+		return d, false, err
 	}
-	if drain && !slices.ContainsFunc(seen.Members, func(other shards.Member) bool { return other.Identity != identity && takes(other) }) {
-		warning = "no other node takes shards: it keeps what it owns until one does"
-	}
+	alone = drain && !slices.ContainsFunc(seen.Members, func(other shards.Member) bool { return other.Identity != identity && takes(other) })
 	if err := g.fail(ctx, g.backend.Drain(ctx, identity, drain)); err != nil {
-		return d, "", err
+		return d, false, err
 	}
-	return Drained{g.name, identity, drain, m.Owned}, warning, nil
+	return Drained{g.name, identity, drain, m.Owned}, alone, nil
 }
 
 // takes reports whether a node takes over shards.

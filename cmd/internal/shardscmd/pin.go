@@ -80,12 +80,12 @@ func (p Pinned) String() string {
 }
 
 func (g *Group) pin(ctx context.Context, app *program.App, name, identity string, o order) error {
-	p, warning, err := g.Pin(ctx, name, identity, o.force)
+	p, idle, err := g.Pin(ctx, name, identity, o.force)
 	if err != nil {
 		return err
 	}
-	if warning != "" {
-		app.Logger().Warn(warning, slog.String("node", identity))
+	if idle {
+		app.Logger().Warn(Idle, slog.String("node", identity))
 	}
 	if o.wait > 0 {
 		if err := g.until(ctx, app, o.wait, func(seen shards.Group) error {
@@ -101,28 +101,27 @@ func (g *Group) pin(ctx context.Context, app *program.App, name, identity string
 	return app.Print(p.output())
 }
 
-// Pin has a node own a shard. force: also a shard or node that was not seen. The warning, "" = none, is what keeps the
-// order from being executed.
-func (g *Group) Pin(ctx context.Context, name, identity string, force bool) (p Pinned, warning string, err error) {
+// Idle is said of a pin that cannot be executed yet.
+const Idle = "the node takes no shards now: others own it until it does"
+
+// Pin has a node own a shard. force: also a shard or node that was not seen. idle: what Idle says.
+func (g *Group) Pin(ctx context.Context, name, identity string, force bool) (p Pinned, idle bool, err error) {
 	seen, err := g.Look(ctx)
 	if err != nil {
-		return p, "", err
+		return p, false, err
 	}
 	s, err := g.shard(seen, name)
 	if err != nil && !force {
-		return p, "", err
+		return p, false, err
 	}
 	m, err := g.member(seen, identity)
 	if err != nil && !force {
-		return p, "", err
-	}
-	if !takes(m) {
-		warning = "the node takes no shards now: others own it until it does"
+		return p, false, err
 	}
 	if err := g.fail(ctx, g.backend.Pin(ctx, name, identity)); err != nil {
-		return p, "", err
+		return p, false, err
 	}
-	return Pinned{g.name, name, identity, s.Owner}, warning, nil
+	return Pinned{g.name, name, identity, s.Owner}, !takes(m), nil
 }
 
 // Unpin removes the pin of a shard.

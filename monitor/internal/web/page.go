@@ -39,6 +39,8 @@ type Config struct {
 	Leases func(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error]
 	// Recording is false if the past has only what viewers saw.
 	Recording bool
+	// Actions: the page loads the script of actions.
+	Actions bool
 }
 
 // policy lets the page load its own style and script, query its own server, and nothing else.

@@ -1,0 +1,345 @@
+package actions
+
+import (
+	"context"
+	"crypto/rand"
+	"embed"
+	"errors"
+	"html/template"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/bearer"
+	"github.com/pglatch/pglatch/internal/problem"
+	"github.com/pglatch/pglatch/internal/strictjson"
+)
+
+// Header is what a page's script sends with each action. A page of another origin cannot, without being asked for leave.
+const Header = "Pglatch-Action"
+
+const (
+	maxBody = 16 << 10
+	// actTimeout is longer than a resignation with a preferred successor takes.
+	actTimeout = 45 * time.Second
+)
+
+//go:embed assets
+var assets embed.FS
+
+var signInPage = template.Must(template.ParseFS(assets, "assets/sign-in.html"))
+
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+func secure(h http.Header) {
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Robots-Tag", "noindex")
+}
+
+type personKey struct{}
+
+// Wrap returns a handler that lets only the Server's people through to next. Others get a page to sign in.
+func (s *Server) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		dir, name := path.Split("/" + strings.TrimPrefix(r.URL.Path, "/"))
+		inside := path.Base(dir) == "actions"
+		switch {
+		case inside && name == "actions.css":
+			s.asset(w, r, "text/css; charset=utf-8", name)
+			return
+		case inside && name == "actions.js":
+			s.asset(w, r, "text/javascript; charset=utf-8", name)
+			return
+		case inside && name == "sign-in":
+			s.signIn(w, r)
+			return
+		}
+		people := s.people.Load()
+		who := people.of(r, &s.sessions)
+		if who == nil {
+			s.stranger(w, r, inside)
+			return
+		}
+		if r.Method == http.MethodGet || r.Method == http.MethodHead { // an action goes on
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(people.lifetime, cancel)()
+			r = r.WithContext(ctx)
+		}
+		r = r.WithContext(context.WithValue(r.Context(), personKey{}, who))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// stranger answers a request of nobody who is known.
+func (s *Server) stranger(w http.ResponseWriter, r *http.Request, inside bool) {
+	secure(w.Header())
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if !s.allow(w, r) {
+		return
+	}
+	if inside && !reads {
+		s.refuseTo(w, r, nil, http.StatusUnauthorized, path.Base(r.URL.Path), "", "nobody has signed in, or the token is not known any more")
+		return
+	}
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	if !reads || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+		refuse(w, http.StatusUnauthorized, "send a bearer token that the page knows, or sign in")
+		return
+	}
+	s.signInForm(w, http.StatusUnauthorized, "")
+}
+
+func (s *Server) signInForm(w http.ResponseWriter, status int, said string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_ = signInPage.Execute(w, said) // the client may have left
+}
+
+// allow charges the request's address, and refuses a request beyond its rate.
+func (s *Server) allow(w http.ResponseWriter, r *http.Request) bool {
+	if s.limiter.Allow(r.RemoteAddr) {
+		return true
+	}
+	if s.audit != nil && r.Method == http.MethodPost {
+		s.audit.skip()
+	}
+	problem.Write(w, http.StatusTooManyRequests, time.Second, refusal{http.StatusText(http.StatusTooManyRequests), http.StatusTooManyRequests, "too many requests from this address: try again in a second"})
+	return false
+}
+
+// signIn begins a session by the token of a form.
+func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	if !s.allow(w, r) {
+		return
+	}
+	if r.Method != http.MethodPost {
+		s.signInForm(w, http.StatusOK, "")
+		return
+	}
+	if err := s.origin.Check(r); err != nil {
+		s.refuseTo(w, r, nil, http.StatusForbidden, "sign-in", "", "the request comes from a page of another origin")
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	token := bearer.Token(strings.TrimSpace(r.PostFormValue("token")))
+	who := s.people.Load()
+	p := who.at(who.set.Index(token))
+	if p == nil {
+		s.note(r, nil, Entry{Action: "sign-in", Outcome: refused, Detail: "the token is not known"})
+		s.signInForm(w, http.StatusUnauthorized, "This token is not known.")
+		return
+	}
+	s.note(r, p, Entry{Action: "sign-in", Outcome: done})
+	s.sessions.open(w, r, token)
+	w.Header().Set("Location", "../")
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// Handler returns the handler of the actions, for requests that Wrap let through.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	who, _ := r.Context().Value(personKey{}).(*Person)
+	if who == nil {
+		panic("BUG: actions: a request came past Wrap")
+	}
+	name := path.Base(r.URL.Path)
+	if name == "state" {
+		s.state(w, r, who)
+		return
+	}
+	if name != "sign-out" && name != "prepare" && name != "do" {
+		refuse(w, http.StatusNotFound, "there is state, prepare, do and sign-out")
+		return
+	}
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		refuse(w, http.StatusMethodNotAllowed, "use POST")
+		return
+	}
+	if !s.allow(w, r) {
+		return
+	}
+	if err := s.origin.Check(r); err != nil || r.Header.Get(Header) != "1" {
+		s.refuseTo(w, r, who, http.StatusForbidden, name, "", "the request comes from a page of another origin, or lacks the header "+Header+": 1")
+		return
+	}
+	switch name {
+	case "prepare":
+		s.servePrepare(w, r, who)
+	case "do":
+		s.serveDo(w, r, who)
+	default:
+		s.note(r, who, Entry{Action: name, Outcome: done})
+		s.sessions.close(w, r)
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (s *Server) servePrepare(w http.ResponseWriter, r *http.Request, who *Person) {
+	var body Request
+	if err := read(r, &body); err != nil {
+		s.refuseTo(w, r, who, http.StatusBadRequest, "prepare", "", err.Error())
+		return
+	}
+	k := s.kindOf(body.Action)
+	if k == nil {
+		s.refuseTo(w, r, who, http.StatusBadRequest, body.Action, "", "there is no such action here")
+		return
+	}
+	target := k.target(body)
+	if who.Role < k.need {
+		s.refuseTo(w, r, who, http.StatusForbidden, k.name, target, "this needs the role "+k.need.String()+", and "+who.Name+" has "+who.Role.String())
+		return
+	}
+	if err := k.check(body); err != nil {
+		s.refuseTo(w, r, who, http.StatusBadRequest, k.name, target, err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), actTimeout)
+	defer cancel()
+	p, err := s.prepare(ctx, who, k, body)
+	if err != nil {
+		s.failed(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, p)
+}
+
+// A doBody confirms an action.
+type doBody struct {
+	Confirm string `json:"confirm"`
+	Why     string `json:"why"`
+}
+
+func (s *Server) serveDo(w http.ResponseWriter, r *http.Request, who *Person) {
+	var body doBody
+	if err := read(r, &body); err != nil {
+		s.refuseTo(w, r, who, http.StatusBadRequest, "do", "", err.Error())
+		return
+	}
+	if err := checkWhy(body.Why); err != nil {
+		s.refuseTo(w, r, who, http.StatusBadRequest, "do", "", err.Error())
+		return
+	}
+	c, err := s.pending.use(body.Confirm, who.Name)
+	if err != nil {
+		s.refuseTo(w, r, who, http.StatusConflict, "do", "", err.Error())
+		return
+	}
+	k := s.kindOf(c.request.Action)
+	e := s.entry(r, who, Entry{Action: k.name, Target: k.target(c.request), Why: body.Why, Shown: c.shown.title})
+	if who.Role < k.need { // another role than when it was prepared
+		e.Outcome, e.Detail = refused, "this needs the role "+k.need.String()
+		s.write(e)
+		refuse(w, http.StatusForbidden, e.Detail)
+		return
+	}
+	s.running.Add(1)
+	defer s.running.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTimeout) // the audit learns how it ends
+	defer cancel()
+	result, again, err := s.perform(ctx, who, c, e)
+	switch {
+	case err != nil:
+		e.Outcome, e.Detail = failed, program.OneLine(err.Error())
+		s.write(e)
+		s.failed(w, err)
+	case result == nil:
+		e.Outcome, e.Detail = refused, "it would end more than was shown, and is shown again"
+		s.write(e)
+		writeJSON(w, http.StatusConflict, again)
+	default:
+		writeJSON(w, http.StatusOK, result)
+	}
+}
+
+// read reads the JSON of a request.
+func read(r *http.Request, body any) error {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return errors.New("send the body as application/json")
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return errors.New("the body ended early")
+	case len(data) > maxBody:
+		return errors.New("the body is too large")
+	case !utf8.Valid(data):
+		return errors.New("the body is not UTF-8")
+	}
+	if err := strictjson.Decode(data, body); err != nil {
+		return errors.New("the body is not the JSON object that is wanted: " + program.Printable(err.Error()))
+	}
+	return nil
+}
+
+// failed answers with the error of a plan.
+func (s *Server) failed(w http.ResponseWriter, err error) {
+	status := http.StatusUnprocessableEntity
+	switch program.Code(err) {
+	case program.ExitUnavailable:
+		status = http.StatusServiceUnavailable
+	case program.ExitInternal:
+		status = http.StatusInternalServerError
+	}
+	refuse(w, status, program.Printable(program.OneLine(err.Error())))
+}
+
+// refuseTo refuses a request, and writes that to the audit.
+func (s *Server) refuseTo(w http.ResponseWriter, r *http.Request, who *Person, status int, action, target, detail string) {
+	s.note(r, who, Entry{Action: action, Target: target, Outcome: refused, Detail: detail})
+	refuse(w, status, program.Printable(detail))
+}
+
+// note writes an entry that is the only one of its id.
+func (s *Server) note(r *http.Request, who *Person, e Entry) { s.write(s.entry(r, who, e)) }
+
+// entry completes an entry by who sent a request.
+func (s *Server) entry(r *http.Request, who *Person, e Entry) Entry {
+	e.ID, e.From = rand.Text(), r.RemoteAddr
+	if who != nil {
+		e.Who, e.Role = who.Name, who.Role.String()
+	}
+	return e
+}
+
+// write writes an entry about something that is not done, or done already.
+func (s *Server) write(e Entry) {
+	if s.audit == nil {
+		return
+	}
+	if err := s.audit.add(e); err != nil {
+		s.config.App.Logger().Error("the audit cannot be written", slog.String("who", e.Who), slog.String("action", e.Action), slog.String("outcome", e.Outcome), slog.Any("error", err))
+	}
+}
+
+func (s *Server) asset(w http.ResponseWriter, r *http.Request, kind, name string) {
+	secure(w.Header())
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-cache")
+	http.ServeFileFS(w, r, assets, "assets/"+name)
+}
+
+type refusal struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+func refuse(w http.ResponseWriter, status int, detail string) {
+	problem.Write(w, status, 0, refusal{http.StatusText(status), status, detail})
+}

@@ -1,0 +1,122 @@
+package servecmd
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/cmd/internal/actions"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/loopback"
+	"github.com/pglatch/pglatch/monitor"
+)
+
+// hands are the settings of people and their actions on the monitor's page.
+type hands struct {
+	actions           bool
+	peopleFile, audit string
+	noTLS             bool
+	certificates      certificates
+	people            []actions.Person
+	tls               *tls.Config
+}
+
+func (h *hands) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&h.actions, "actions", false, "let people act from the page, by their roles; needs --auth-token-file and --audit-file")
+	f.StringVar(&h.peopleFile, "auth-token-file", "", "`file` of people: their tokens, roles and names")
+	f.StringVar(&h.audit, "audit-file", "", "`file` to which each action and refusal is added, as a line of JSON")
+	h.certificates.addFlags(f)
+	f.BoolVar(&h.noTLS, "insecure-no-tls", false, "DANGER: accept tokens in clear text on an address that is not loopback")
+}
+
+// read reads the files.
+func (h *hands) read() (err error) {
+	switch {
+	case h.actions && h.peopleFile == "":
+		return program.UsageError("--actions: say who may act with --auth-token-file")
+	case h.actions && h.audit == "":
+		return program.UsageError("--actions: say where the audit is kept with --audit-file")
+	case !h.actions && h.audit != "":
+		return program.UsageError("--audit-file is for --actions: give both")
+	case h.peopleFile == "" && (h.certificates.file != "" || h.certificates.key != "" || h.certificates.clientCA != "" || h.noTLS):
+		return program.UsageError("TLS is for people who sign in: say who may look with --auth-token-file")
+	}
+	if h.peopleFile == "" {
+		return nil
+	}
+	if h.people, err = actions.ReadPeople("--auth-token-file", h.peopleFile); err != nil {
+		return err
+	}
+	if h.tls, err = h.certificates.tls(); err != nil {
+		return err
+	}
+	if h.certificates.clientCA != "" && h.tls == nil {
+		return program.UsageError("--tls-client-ca is for TLS: give --tls-cert and --tls-key")
+	}
+	return nil
+}
+
+// checkExposure refuses an address that others can reach without tokens and TLS.
+func (h *hands) checkExposure(listen string, address net.Addr) error {
+	switch {
+	case loopback.Listens(address):
+		return nil
+	case h.people == nil:
+		return program.UsageError("--listen is %s, which others can reach, and nobody else is let in: use a loopback address, or give --auth-token-file", listen)
+	case h.tls == nil && !h.noTLS:
+		return program.UsageError("--listen is %s, which others can reach: give --tls-cert and --tls-key, or --insecure-no-tls if something else encrypts", listen)
+	}
+	return nil
+}
+
+// open prepares the actions, and rereads the files at each SIGHUP until they are closed. wrap lets only the people in.
+func (h *hands) open(ctx context.Context, app *program.App, config *monitor.Config, snapshot func(context.Context) (monitor.Snapshot, error)) (
+	wrap func(http.Handler) http.Handler, closeAll func() error, err error,
+) {
+	if h.people == nil {
+		return func(next http.Handler) http.Handler { return next }, func() error { return nil }, nil
+	}
+	server, err := actions.New(actions.Config{App: app, People: h.people, Audit: h.audit, Snapshot: snapshot})
+	if err != nil {
+		return nil, nil, program.UsageError("--audit-file: %w", err)
+	}
+	config.Authorize = monitor.AllowAll // wrap has let in the people alone
+	if h.actions {
+		config.Actions = server.Handler()
+	}
+	stop := atHangup(ctx, app, true, func(said saidFunc) { h.readAgain(said, server) })
+	return server.Wrap, func() error {
+		stop()
+		return server.Close()
+	}, nil
+}
+
+func (h *hands) readAgain(said saidFunc, server *actions.Server) {
+	people, err := actions.ReadPeople("--auth-token-file", h.peopleFile)
+	if err == nil {
+		server.SetPeople(people)
+	}
+	said("people", err)
+	h.certificates.readAgain(said)
+	if h.actions {
+		said("audit", server.ReopenAudit())
+	}
+}
+
+func (h *hands) scheme() string {
+	if h.tls != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// listener returns the listener with TLS, if there is TLS.
+func (h *hands) listener(l net.Listener) net.Listener {
+	if h.tls == nil {
+		return l
+	}
+	return tls.NewListener(l, h.tls)
+}
