@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Adopt returns the lease that holder got with id, including its token. With it, a restarted
-// process takes over the lease of the process before it. The id is the proof: only the holder knows
-// it, so keep it where nobody else can read it. Adopt changes nothing and does not prolong the
-// lease: renew it next. As with any Lease, Trust computes with its Remaining. The caller must know
-// that the previous process has ended, because both would have the same token.
+// Adopt returns the lease with this ID that holder has, including its token. With it, a restarted
+// process can take over the lease of its previous process. The id is the proof: only the holder
+// knows it, so keep it where nobody else can read it. Adopt changes nothing and does not prolong
+// the lease: renew it next. Trust works with it as with any Lease. The caller must know that the
+// previous process has ended, because both would have the same token.
 //
-// Adopt returns *StaleError if another lease is the current or last one, or if this one was
-// released. It returns *ExpiredError if it is the last one and its time is over, and *NotFoundError
-// if the store does not know the name.
+// Adopt returns *StaleError if the current or last lease of the name is another one, or if this
+// lease was released. It returns *ExpiredError if this lease is the last one and has expired, and
+// *NotFoundError if the store does not know the name.
 func Adopt(ctx context.Context, s Store, name, holder, id string) (Lease, error) {
 	if err := (Claim{Name: name, Holder: holder, ID: id, Token: 1}).Validate(); err != nil {
 		return Lease{}, err

@@ -16,9 +16,9 @@
 //
 //   - lease/postgres keeps them in PostgreSQL
 //   - lease/sqlite keeps them in a file
-//   - lease/etcd, a module of its own, keeps them in an etcd cluster
+//   - lease/etcd, a separate module, keeps them in an etcd cluster
 //   - lease/leasehttp requests them from a lock server
-//   - lease/leasetest keeps them in memory, for tests, and has the suite that all stores pass
+//   - lease/leasetest keeps them in memory, for tests, and has the test suite that all stores pass
 //
 // lease/shared builds locks from leases that several clients can hold at once.
 //
@@ -28,37 +28,38 @@
 //
 //   - S1, exclusive ownership: at any time, by the store's clock, at most one lease of a name is
 //     unexpired and unreleased.
-//   - S2, monotonic fencing: each lease of a name has a greater token than all before it. Tokens
-//     keep rising across releases, expiries, restarts, and sweeps that forget the name. If the
-//     protected resource accepts only token >= the greatest it has seen, a stale writer cannot
-//     overwrite what a later holder wrote.
+//   - S2, monotonic fencing: each lease of a name has a greater token than all earlier leases of
+//     that name. Tokens keep rising across releases, expiries, restarts, and sweeps that forget
+//     the name. If the protected resource accepts only token >= the greatest it has seen, a
+//     stale writer cannot overwrite data that a later holder wrote.
 //   - S3, safe renewal and release: a request must match the lease's holder, id and token. So the
 //     holder of a lease that has ended cannot prolong or end its successor's lease.
 //
 // Liveness:
 //
 //   - L1, progress by expiry: if a client died, its name can be granted again once its lease has
-//     expired and the LockDelay that it asked for, if any, is over. No sweep needs to have run.
-//   - L2, bounded retry: a refused caller learns how long the name may stay unavailable, and after
-//     what delay to retry. The delay is a second at most, and random, so that retries spread out.
+//     expired and the LockDelay that it asked for, if any, is over. This does not depend on a
+//     sweep.
+//   - L2, bounded retry: a refused caller learns how long the name may stay unavailable, and when
+//     to retry. The delay before the retry is random, and a second at most, so that retries spread
+//     out.
 //
 // # What it does not guarantee
 //
-// A lease does not prove that nobody else is working. A holder that is paused does not see its
-// lease end, and goes on until it checks. Only the resource it writes to can refuse that, by the
-// token. In PostgreSQL, the Guard of lease/postgres does.
+// A lease does not prove that nobody else is working. A holder that is paused does not notice
+// that its lease ends, and continues to work until it checks. Only the resource that it writes
+// to can refuse its writes, by the token. In PostgreSQL, the Guard of lease/postgres does that.
 //
-// A store grants in no particular order and keeps no record of waiters. A layer in front of the
-// store can queue them, such as the lock server's long polls. Of several
-// servers in front of one store, one is active, and the others forward to it. A store is only as available and as durable as
-// the place where it keeps its data.
+// A store grants in no particular order and keeps no record of waiters. A layer in front of the store can queue them, as the
+// lock server does with long polls. If several servers share one store, one of them is active, and the others forward to it.
+// A store is only as available and as durable as the place where it keeps its data.
 //
 // # When to trust a lease
 //
 // The store's clock decides when a lease ends. The client's clock may be off by hours, so a client
 // never compares ExpiresAt with its own clock. Instead, it reads its monotonic clock before it
-// sends a request. From that moment, it trusts the lease for Remaining, less a margin for clocks of
-// different rates. Trust computes this:
+// sends a request. From that moment, it trusts the lease for Remaining, minus a margin for clocks
+// that run at different rates. Trust computes this:
 //
 //	sent := lease.Now()
 //	l, err := store.Acquire(ctx, request)
@@ -85,20 +86,21 @@
 //	                       │ EXPIRED │
 //	                       └─────────┘
 //
-// After a release MinHold, and after an expiry LockDelay, can keep a name from being granted
-// although nobody has a lease on it. Record.AvailableIn says for how long.
+// Even if nobody has a lease on a name, the name may not be granted for some time: MinHold
+// can prevent that after a release, and LockDelay after an expiry. Record.AvailableIn says
+// for how long.
 //
 // # When things go wrong
 //
 //	the holder dies                        the lease expires; the name can be granted
-//	the lease expires while it works       the token fences its late writes off; Renew returns *ExpiredError or *StaleError
+//	the lease expires while it works       the token fences off its late writes; Renew returns *ExpiredError or *StaleError
 //	a renewal arrives late                 refused: *ExpiredError, or *StaleError if a successor has the lease
 //	a release arrives late                 refused in the same way; the successor's lease is untouched
 //	two acquire at once                    one gets the lease, the other *HeldError
 //	the answer to an acquire is lost       with an idempotency key, the same request gets the same lease; without one, the lease expires unused
-//	the answer to a release is lost        a repeated release is no error
-//	an acquire is delivered twice          with an idempotency key, the same lease while it is current; without one, *HeldError;
-//	                                       after the first lease has ended, a second one that nobody uses, until it expires
+//	the answer to a release is lost        a repeated release is not an error
+//	an acquire is delivered twice          with an idempotency key, the second gets the same lease while it is current; without one, *HeldError;
+//	                                       after the first lease has ended, it gets a second one, which nobody uses until it expires
 //	the client's clock is wrong            no effect: it is not used
 //	the store's clock jumps forward        leases end early, while clients trust them: tokens still fence
 //	the store's clock jumps back           leases last longer (see the store's package); a lease reported as expired stays expired; tokens still rise

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// The conditions that a Store reports. With each of them, nothing was done. Each of the first six
-// has an error type with its details. lease/leasehttp carries all details to its clients.
+// The conditions that a Store reports. If an error matches one of them, nothing was done. Each of
+// the first six has an error type with its details. lease/leasehttp carries all details to its
+// clients.
 var (
 	ErrHeld     = errors.New("lock is held")
 	ErrStale    = errors.New("claim is not the current one")
@@ -20,7 +21,7 @@ var (
 	ErrClosed   = errors.New("store is closed")    // by this program
 )
 
-// NothingDone reports whether err matches one of the conditions.
+// NothingDone reports whether err matches one of the conditions above, such as ErrHeld.
 func NothingDone(err error) bool {
 	return errors.Is(err, ErrHeld) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrBusy) || errors.Is(err, ErrNotReady) || errors.Is(err, ErrClosed) || IsOver(err)
 }
@@ -34,9 +35,9 @@ func IsOver(err error) bool {
 // A HeldError says which holder has the lease.
 type HeldError struct {
 	Name      string
-	Holder    string        // "" if only a delay keeps the name
-	Remaining time.Duration // until the name can be granted, LockDelay and MinHold included, if nothing is renewed or released
-	Retry     time.Duration // when to try again: jittered, so that a herd spreads
+	Holder    string        // "" if nobody has a lease, but a LockDelay or MinHold is not over
+	Remaining time.Duration // until the name can be granted, including LockDelay and MinHold, if nothing is renewed or released
+	Retry     time.Duration // when to try again: random, so that many clients do not retry at once
 }
 
 func (e *HeldError) Error() string {
@@ -49,7 +50,7 @@ func (e *HeldError) Error() string {
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// A StaleError says which parts of a claim did not match.
+// A StaleError lists the parts of a claim that did not match.
 type StaleError struct {
 	Name              string
 	Holder, ID, Token bool // did not match
@@ -110,7 +111,7 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// A BusyError says that a store could not do anything now. Nothing was changed.
+// A BusyError means that a store could not do the operation now. Nothing was changed.
 type BusyError struct {
 	Retry time.Duration // when to try again
 	Cause error

@@ -5,30 +5,31 @@ import (
 	"time"
 )
 
-// A Lease is the exclusive right to work on the thing its name stands for, until it expires.
+// A Lease is the exclusive right to work on whatever its name stands for, until it expires.
 type Lease struct {
 	Claim
 	AcquiredAt time.Time // by the store's clock
 	ExpiresAt  time.Time // by the store's clock; at this moment it has expired
 
-	// Remaining is the time that was left when the store answered; 0 if none was. It can be less
-	// than the requested TTL: near the end of a MaxLifetime, and if an Acquire got its lease again
-	// by an idempotency key. Trust computes with it.
+	// Remaining is the time that was left when the store answered; 0 if there was none. It can be
+	// less than the requested TTL in two cases: near the end of a MaxLifetime, and if an Acquire
+	// returned an existing lease because of its idempotency key. Trust uses it.
 	Remaining time.Duration
 
 	Metadata map[string]string
 }
 
-// A Claim identifies and proves a lease: an operation on the lease must match all four fields.
+// A Claim identifies a lease and proves who holds it: an operation on the lease must match all four
+// fields.
 type Claim struct {
 	Name   string // of the lock; see ValidateName
-	Holder string // the client that asked for it
+	Holder string // the client that requested it
 	ID     string // random, new for each acquisition
-	Token  uint64 // fencing token: greater than that of every lease of the name before; at most MaxToken
+	Token  uint64 // fencing token: greater than those of all earlier leases of the name; at most MaxToken
 }
 
-// MaxToken is the greatest token. It fits a PostgreSQL bigint, a SQLite INTEGER and, in JSON, most
-// readers.
+// MaxToken is the greatest token. It fits a PostgreSQL bigint and a SQLite INTEGER, and most JSON
+// parsers can read it.
 const MaxToken = 1<<63 - 1
 
 // A State says whether a name has a lease.
@@ -50,14 +51,15 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// A Record is everything a store knows about a name. Its Lease is the current one or the last one.
+// A Record is everything a store knows about a name. Its Lease is the current or the last lease of
+// the name.
 type Record struct {
 	Lease                     // Remaining is 0 unless Held
 	State       State         // now
-	Version     uint64        // rises with every change of the name, also over a Sweep that forgot it
+	Version     uint64        // rises with every change of the name, even if a Sweep forgot the name in between
 	AvailableIn time.Duration // until the name can be granted, if nothing is renewed or released; 0 = now
 
-	// LockDelay and MinHold are those of the request that got the lease. A lock server does not
-	// report them, so leasehttp.Client leaves them 0.
+	// LockDelay and MinHold are the values from the request that got the lease. A lock server
+	// does not report them, so they are 0 in records of leasehttp.Client.
 	LockDelay, MinHold time.Duration
 }

@@ -14,34 +14,36 @@ import (
 //   - After any other error, the outcome is unknown.
 //   - If a request's Validate refuses it, the method returns that *InvalidError.
 type Store interface {
-	// Acquire grants a lease on a name that nobody has a lease on. No Sweep needs to have run. It
-	// returns *HeldError if somebody has a lease, or a delay keeps the name.
+	// Acquire grants a lease on a name if nobody has one. This does not depend on a Sweep. It
+	// returns *HeldError if somebody has a lease, or if a LockDelay or MinHold is not over.
 	Acquire(ctx context.Context, r AcquireRequest) (Lease, error)
 	// Renew prolongs a lease to TTL from now, or to the end of its MaxLifetime. It never shortens
 	// the lease, and can change its metadata. It returns *StaleError if the claim is not the
-	// current one, and *ExpiredError if it is but its time was over. It returns *NotFoundError if
-	// the store does not know the name.
+	// current one, and *ExpiredError if it is, but the lease has expired. It returns
+	// *NotFoundError if the store does not know the name.
 	Renew(ctx context.Context, r RenewRequest) (Lease, error)
-	// Release ends a lease. To release the last released lease again is no error. It returns
-	// *StaleError if the claim is neither the current nor the last one, and *ExpiredError if it is
-	// one of them but its time was already over. It returns *NotFoundError if the store does not
-	// know the name.
+	// Release ends a lease. Releasing the last released lease again is not an error. Release
+	// returns *StaleError if the claim is neither the current nor the last one, and *ExpiredError
+	// if it is one of them, but the lease had already expired. It returns *NotFoundError if the
+	// store does not know the name.
 	Release(ctx context.Context, c Claim) error
 	// Get returns the record of one name. It returns *NotFoundError if the store does not know the
 	// name.
 	Get(ctx context.Context, name string) (Record, error)
 	// List yields the records of names in byte order, starting with the first after r.After. An
-	// error ends it. It is not a snapshot: a change during the iteration may show or not.
+	// error ends the iteration. It is not a snapshot: a change during the iteration may be
+	// visible or not.
 	List(ctx context.Context, r ListRequest) iter.Seq2[Record, error]
-	// Sweep counts leases, makes names FREE whose lease expired, and forgets names whose lease
-	// ended long ago. Tokens and versions keep rising all the same. Sweep may commit in parts. If
-	// it returns an error of any kind, Expired and Removed count the work that is known to be done.
-	// To stay short, it may stop before r.Limit: as long as More is set, sweep again at once.
+	// Sweep counts leases, sets names whose lease expired to FREE, and forgets names whose lease
+	// ended long ago. Tokens and versions of these names keep rising nevertheless. Sweep may commit
+	// in parts. If it returns any error, Expired and Removed count the work that is known to be
+	// done. To keep the call short, it may stop before r.Limit: as long as More is set, sweep again
+	// at once.
 	Sweep(ctx context.Context, r SweepRequest) (SweepResult, error)
 }
 
-// A BatchRenewer renews many leases in one operation, each as Renew does. The results are in the
-// order of the requests. If it returns an error, there are no results.
+// A BatchRenewer renews many leases in one operation, each in the same way as Renew. The results
+// are in the order of the requests. If it returns an error, there are no results.
 type BatchRenewer interface {
 	RenewAll(ctx context.Context, all []RenewRequest) ([]RenewResult, error)
 }
@@ -52,18 +54,18 @@ type HandOverer interface {
 	// HandOver releases r and then acquires next, in one transaction. released is the error that
 	// ReleaseKeyed would have returned, and acquired the error of Acquire. The acquire is tried in
 	// either case, and if one of the two is refused, the other still takes effect. If the
-	// transaction fails, both are its error.
+	// transaction fails, released and acquired are both its error.
 	HandOver(ctx context.Context, r ReleaseRequest, next AcquireRequest) (l Lease, released, acquired error)
 }
 
-// A KeyedReleaser keeps the last release of each name that had an idempotency key, with
-// the name. So a release whose answer was lost can be sent again after another holder got
-// the name, also by another process.
+// A KeyedReleaser remembers, for each name, the last release that had an idempotency key.
+// So a release whose answer was lost can be sent again after another holder got the name,
+// even by another process.
 type KeyedReleaser interface {
-	// ReleaseKeyed does the same as Release, with one exception. Of the releases that ended a lease of
-	// the name and had a key, the store keeps the last one. If r is that one, ReleaseKeyed returns nil
+	// ReleaseKeyed does the same as Release, with one exception. The store remembers the last release
+	// that ended a lease of the name and had a key. If r is that release, ReleaseKeyed returns nil
 	// instead of *StaleError, and changes nothing. Holder, ID, Token and key must all be the same. A
-	// request without a key is never that one.
+	// request without a key is never taken for that release.
 	ReleaseKeyed(ctx context.Context, r ReleaseRequest) error
 }
 
@@ -83,22 +85,23 @@ type AcquireRequest struct {
 	// MaxMetadata bytes of valid UTF-8, without control characters except tab and newline.
 	Metadata map[string]string
 
-	// IdempotencyKey makes it safe to send a request again when its answer was lost. As long as the
-	// lease it got is current, the same key, holder and name return that lease unchanged, and no
-	// second one. "" = none; at most MaxName bytes.
+	// IdempotencyKey makes it safe to send a request again when its answer was lost. While the
+	// lease that the request got is current, a request with the same key, holder and name returns
+	// that lease unchanged, instead of a second one. "" = none; at most MaxName bytes.
 	IdempotencyKey string
 
-	// LockDelay keeps the name from everybody for this long after the lease expired without a
-	// release, so that writes its holder already sent can arrive. 0 = none; at most MaxTTL.
+	// If the lease expires without a release, nobody gets the name for LockDelay after that,
+	// so that writes that its holder has already sent can arrive. 0 = none; at most MaxTTL.
 	LockDelay time.Duration
 
-	// MinHold keeps the name from everybody for this long after the acquisition, even after a
-	// release. It is for jobs that are shorter than the difference between the clocks that start
-	// them. 0 = none; at most MaxTTL.
+	// Nobody else gets the name for MinHold after the acquisition, even if it is released
+	// earlier. It is for jobs that take less time than the difference between the clocks that
+	// start them. 0 = none; at most MaxTTL.
 	MinHold time.Duration
 
-	// MaxLifetime bounds all renewals: the lease ends this long after its acquisition,
-	// even if it is renewed. 0 = no bound; else MinTTL to LongestLifetime.
+	// MaxLifetime limits renewals: the lease ends at most this long after its
+	// acquisition, however often it is renewed. 0 = no bound; else MinTTL to
+	// LongestLifetime.
 	MaxLifetime time.Duration
 }
 
@@ -117,8 +120,8 @@ type ReleaseRequest struct {
 	Claim
 
 	// IdempotencyKey makes it safe to send a release again when its answer was lost: see
-	// KeyedReleaser. The next release of the name that ends a lease and has a key replaces it, and a
-	// sweep that forgets the name forgets the key. "" = none; at most MaxName bytes.
+	// KeyedReleaser. The store keeps the key until another release with a key ends a lease of the
+	// name, or a sweep forgets the name. "" = none; at most MaxName bytes.
 	IdempotencyKey string
 }
 
@@ -129,12 +132,12 @@ type ListRequest struct {
 	Limit  int    // 0 = no limit
 }
 
-// A SweepRequest says which names to forget.
+// A SweepRequest selects the names to forget.
 type SweepRequest struct {
 	// Retention is how long a name is kept after its lease ended, for Get, List and late releases.
 	// 0 = one hour.
 	Retention time.Duration
-	Limit     int // of names changed or forgotten in one sweep; 0 = 10,000
+	Limit     int // maximum number of names that one sweep changes or forgets; 0 = 10,000
 }
 
 // A SweepResult has the counts of a sweep.
@@ -143,8 +146,8 @@ type SweepResult struct {
 	Expired int // leases that expired without a release; each counts once, even if another client took over since
 	Removed int // names forgotten
 
-	// More reports that there may be more to do: the sweep stopped because of its limit or because
-	// of the time it took. It is unset if Sweep returns an error.
+	// More reports that there may be more to do, because the sweep stopped at its limit, or
+	// because it took too long. It is false if Sweep returns an error.
 	More bool
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/pglatch/pglatch/internal/renew"
 )
 
-// A Moment is a point in time on this process's own clocks. Nobody sets these clocks, so changes to
-// the wall clock, by people or time servers, have no effect. On Linux, one of them keeps running
-// while the machine is suspended. The zero Moment is long past.
+// A Moment is a point in time on this process's own clocks. These clocks cannot be set, so changes
+// to the wall clock, by people or time servers, have no effect. On Linux, one of these clocks keeps
+// running while the machine is suspended. The zero Moment lies far in the past.
 type Moment struct{ at boottime.Moment }
 
 // Now returns the present Moment.
@@ -22,17 +22,17 @@ func (m Moment) Add(d time.Duration) Moment { return Moment{m.at.Add(d)} }
 // Remaining returns the time until m; 0 if m has passed.
 func (m Moment) Remaining() time.Duration { return max(m.at.Until(), 0) }
 
-// Passed reports whether m has come.
+// Passed reports whether m is now or in the past.
 func (m Moment) Passed() bool { return m.at.Passed() }
 
-// Time returns m for context.WithDeadline and timers. They fire late if the machine was suspended,
-// so check Passed where it matters.
+// Time returns m as a time.Time, for context.WithDeadline and timers. These fire late if the
+// machine was suspended, so call Passed where that matters.
 func (m Moment) Time() time.Time { return m.at.Mono }
 
-// Trust returns the Moment until which a client may act on a lease. Pass as sent the result of Now
-// from right before the client sent the request that l answers. The store cannot have counted from
-// an earlier moment, however long the answer took. Trust subtracts margin at the end; 0 = a tenth
-// of Remaining, negative = none.
+// Trust returns the Moment until which a client may act on a lease. sent is the result of Now from
+// just before the client sent the request that l answers. The store cannot have begun to count
+// before that, however long the answer took. Trust subtracts margin from the end; 0 = a tenth of
+// Remaining, negative = none.
 //
 // If an earlier request for the same lease yields a later Moment, that one stays valid: no renewal
 // shortens a lease.

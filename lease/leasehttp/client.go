@@ -16,17 +16,18 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// ErrDenied says that the server wants another token, or does not allow the request. Nothing was
-// done. It matches lease.ErrNotReady, because somebody has to grant the right.
+// ErrDenied means that the server does not accept the client's token, or that the token does not
+// allow the request. Nothing was done. It matches lease.ErrNotReady, because somebody has to
+// grant the right.
 var ErrDenied = wire.ErrDenied
 
 // A Client requests leases from a lock server, or from several servers on one store. It is safe for
 // concurrent use.
 //
-// Its methods Acquire, Renew, Release, Get and List do the same as those of a lease.Store, and
-// RenewAll the same as that of a lease.BatchRenewer, with the same errors. An error that is neither
-// one of package lease nor ErrDenied says that the outcome is unknown. The clocks of client and
-// server need not agree.
+// Its methods Acquire, Renew, Release, Get and List do the same as those of a lease.Store, with the
+// same errors. Its RenewAll does the same as that of a lease.BatchRenewer. If an error is neither
+// ErrDenied nor one of package lease, the outcome is unknown. The clocks of client and server need
+// not agree.
 type Client struct {
 	config  ClientConfig
 	servers servers
@@ -62,7 +63,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 }
 
 // Close ends all heartbeats, blocks until they have ended, and closes idle connections. It also
-// waits for batches that are under way. Leases stay until they are released or expire.
+// waits for batches that are under way. Leases continue until they are released or expire.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -84,14 +85,14 @@ func (c *Client) goIfOpen(f func()) bool {
 	return !c.closed
 }
 
-// Acquire asks once for a lease. It returns *lease.HeldError if somebody has one.
+// Acquire requests a lease once. It returns *lease.HeldError if somebody has one.
 func (c *Client) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
 	l, _, err := c.acquire(ctx, r, 0)
 	return l, err
 }
 
-// AcquireWait asks for a lease, and lets the server wait for it, first come, first served, for up
-// to wait. It returns *lease.HeldError if it did not get the lease in that time.
+// AcquireWait requests a lease. The request waits at the server, first come, first served, for at
+// most wait. It returns *lease.HeldError if it did not get the lease in that time.
 func (c *Client) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
 	l, _, err := c.acquire(ctx, r, wait)
 	return l, err
@@ -199,11 +200,12 @@ func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	return answer.Record(), nil
 }
 
-// GetAfter returns the record of one lock, like Get, as soon as its Version differs from
-// version, and after wait at the latest. The server can cut the wait short: check the Version,
-// and pass it to the next call. version 0 = the lock is unknown. A lower Version than the one
-// passed means that the store began anew. An expiry counts as a change once a sweep of the
-// server has found it. GetAfter returns *lease.NotFoundError if the lock is unknown at the end.
+// GetAfter returns the record of one lock, like Get, as soon as the record's Version differs
+// from version, and after wait at the latest. The server can end the wait early: check the
+// Version, and pass it to the next call. version 0 = the lock is unknown. If Version is lower
+// than the version passed, the store was started afresh. An expiry counts as a change once a
+// sweep of the server has found it. GetAfter returns *lease.NotFoundError if the lock is
+// unknown at the end.
 func (c *Client) GetAfter(ctx context.Context, name string, version uint64, wait time.Duration) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err

@@ -26,11 +26,11 @@ const (
 // A ClientConfig describes a Client. Only BaseURLs is required.
 type ClientConfig struct {
 	// BaseURLs has the URL of the server, such as "https://locks.example:8443", or of its socket,
-	// such as "unix:///run/pglatch/locks.sock" (without HTTPClient and TLS). It has several URLs if
-	// several servers share one store. The client uses the first server until it gives no answer,
-	// or one that says nothing about a lease, such as 502 or 503. Then the client fails over to the
-	// next server, also in the middle of a call, and stays there. Servers on different stores would
-	// each grant the lease. The client follows no redirect to another place.
+	// such as "unix:///run/pglatch/locks.sock" (without HTTPClient and TLS). If several servers
+	// share one store, list them all. The client uses the first server until it gives no answer, or
+	// an answer that is not about a lease, such as 502 or 503. Then the client fails over to the
+	// next server, even in the middle of a call, and stays there. Servers on different stores would
+	// each grant the lease. The client does not follow redirects to another server.
 	BaseURLs []string
 
 	// Token is the bearer token, "" = none. It is sent only over TLS or to loopback, unless
@@ -42,9 +42,10 @@ type ClientConfig struct {
 	// the system's certificates.
 	TLS *tls.Config
 
-	// HTTPClient carries the requests, then without TLS. nil = a client of the Client's own, which
-	// speaks HTTP/1.1 and keeps up to 1,024 connections. Your own one should have no Timeout. Over
-	// HTTP/2 it needs a way to detect a silent connection, because all requests share one.
+	// HTTPClient sends the requests; TLS must then be nil. nil = the Client has its own, which
+	// uses HTTP/1.1 and keeps up to 1,024 connections. If you set one, it should have no Timeout.
+	// With HTTP/2, it needs a way to detect a silent connection, because all requests share one
+	// connection.
 	HTTPClient *http.Client
 
 	// Owner is the owner of the leases that Do acquires. "" = the host's name and a random part.
@@ -53,13 +54,14 @@ type ClientConfig struct {
 	// TTL is the time to live of leases that are acquired without a TTL of their own. 0 = 15 s.
 	TTL time.Duration
 
-	// Margin is subtracted at the end of each lease, for clocks of different rates and for the work
-	// to stop; see lease.Trust. 0 = a tenth; negative = none.
+	// Margin is subtracted from the end of each lease, to allow for clocks that run at different
+	// rates, and for the time that the work needs to stop; see lease.Trust. 0 = a tenth; negative =
+	// none.
 	Margin time.Duration
 
-	// Timeout bounds each sending of a request, in addition to the time that it waits for a lock. 0
-	// = 10 s. With several servers, a sending that does not wait gets only a part of the remaining
-	// time. So the others can be tried before its context or the lease ends.
+	// Timeout bounds each attempt to send a request, in addition to the time that the request waits
+	// for a lock. 0 = 10 s. With several servers, an attempt that does not wait gets only a part of
+	// the remaining time. So the others can be tried before the context or the lease ends.
 	Timeout time.Duration
 
 	// Resends is how often a request is sent again if its answer was lost. That is safe: the
@@ -67,8 +69,8 @@ type ClientConfig struct {
 	// never, and the next request goes to another server.
 	Resends int
 
-	// Logger receives one warning in each call of AcquireWithRetry or Do that waits because no
-	// server answers. nil = slog.Default(), because a silent wait looks like a hang.
+	// Logger receives one warning for each call of AcquireWithRetry or Do that waits because
+	// no server answers. nil = slog.Default(), because a silent wait would look like a hang.
 	Logger *slog.Logger
 }
 

@@ -6,10 +6,11 @@ import (
 )
 
 // Do runs fn under a lease on name. It acquires the lease as AcquireWithRetry does with zero
-// options, renews it meanwhile, and releases it in the end. The context of fn ends when the lease
-// can no longer be trusted; FencingToken returns the lease's token from it. The error is that of
-// acquiring, or fn's, joined with the *LostError if the lease was lost meanwhile. A release that
-// fails is no error: the lease expires.
+// options, renews it while fn runs, and then releases it. The context of fn ends when the lease
+// can no longer be trusted. FencingToken returns the lease's token from that context. If the
+// lease was not acquired, Do returns the reason. Otherwise it returns fn's error, joined with the
+// *LostError if the lease was lost while fn ran. It does not return an error if the release
+// fails: the lease then expires.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error) error {
 	l, err := c.AcquireWithRetry(ctx, name, c.config.Owner, AcquireOptions{})
 	if err != nil {

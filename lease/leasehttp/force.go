@@ -21,15 +21,16 @@ type ForceReleaseRequest struct {
 }
 
 // ForceRelease ends the lease of another holder. It needs a Token with the right admin. It returns
-// the ended lease, without its ID, and for how long its LockDelay keeps the lock from everybody. It
-// does not prove that the holder has stopped: the holder goes on until its next renewal fails.
+// the ended lease, without its ID, and for how long its LockDelay prevents a new grant. It does not
+// prove that the holder has stopped: the holder continues until its next renewal fails.
 //
 // Errors:
 //
-//   - *lease.StaleError if the lock has a lease other than the named one or, with Released, none
-//   - *lease.ExpiredError and *lease.NotFoundError as of Release
-//   - *lease.HeldError if the LockDelay of a lease that was force-released is not over, unless the
-//     request names its token
+//   - *lease.StaleError if the lock has a different lease than the named one, or (with Released
+//     set) no lease
+//   - *lease.ExpiredError and *lease.NotFoundError, as from Release
+//   - *lease.HeldError if the LockDelay of a lease that was force-released before is not over,
+//     unless the request names that lease's token
 func (c *Client) ForceRelease(ctx context.Context, r ForceReleaseRequest) (ended lease.Lease, delay time.Duration, err error) {
 	if err := lease.ValidateName(r.Name); err != nil {
 		return ended, 0, err

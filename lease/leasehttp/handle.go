@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-// A Lease is a lease that this process acquired, and tracks how long the process may act on it. It
+// A Lease is a lease that this process acquired. It tracks how long the process may act on it. It
 // is safe for concurrent use.
 type Lease struct {
 	request lease.AcquireRequest
@@ -34,18 +34,18 @@ func (l *Lease) Claim() lease.Claim { return l.Last().Claim }
 
 // FencingToken returns the token to pass to a resource that the lease protects. The resource must
 // accept only tokens that are not less than the greatest it has seen. The token of a share rises
-// only over the leases of its slot: see Share.
+// only among the leases of its slot: see Share.
 func (l *Lease) FencingToken() uint64 { return l.Last().Token }
 
 // Share returns the share as it was granted: its Slot and its Fence. It is zero for an ordinary
-// lease, and for an adopted one. Last says how long the share lasts.
+// lease, and for an adopted one. To see how long the share lasts, call Last.
 func (l *Lease) Share() shared.Share { return l.share }
 
 // FencingTokenValue is FencingToken.
 func (l *Lease) FencingTokenValue() uint64 { return l.FencingToken() }
 
-// Last returns the lease from the server's last answer. Its times are of the server's clock: do not
-// compare them with this machine's.
+// Last returns the lease from the server's last answer. Its times are from the server's clock: do
+// not compare them with this machine's clock.
 func (l *Lease) Last() lease.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,8 +85,8 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	return l, ok
 }
 
-// FencingToken returns the fencing token of the lease of ctx; see FromContext. It returns
-// 0, which no lease has as its token, if ctx has no lease.
+// FencingToken returns the fencing token of the lease of ctx; see FromContext. If ctx has
+// no lease, it returns 0, which is not the token of any lease.
 func FencingToken(ctx context.Context) uint64 {
 	if l, ok := FromContext(ctx); ok {
 		return l.FencingToken()

@@ -13,15 +13,15 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// ErrLost is the cause of a StartHeartbeat context's end if its lease could not be kept. It differs
-// from advisory.ErrLost (of a lock) and leader.ErrLost (of leadership), because a program reacts
-// differently to each.
+// ErrLost is the cause of the context that StartHeartbeat returned, if the lease could not be kept.
+// It differs from advisory.ErrLost (of a lock) and leader.ErrLost (of leadership), because a
+// program reacts differently to each.
 var ErrLost = errors.New("lease lost")
 
 // A LostError says why a lease was lost.
 type LostError struct {
 	Name  string
-	Cause error // a *lease.StaleError or *lease.ExpiredError, or why it could not be renewed in time
+	Cause error // a *lease.StaleError or *lease.ExpiredError, or the reason why it could not be renewed in time
 }
 
 func (e *LostError) Error() string {
@@ -34,11 +34,12 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// HeartbeatOptions configure how StartHeartbeat renews. The zero value is good.
+// HeartbeatOptions configure how StartHeartbeat renews. The zero value is a good default.
 type HeartbeatOptions struct {
-	// Interval is the time between renewals, jittered: up to a tenth less. If another lease of the
-	// client is renewed, a renewal can be up to a quarter of it earlier. Renewals come early
-	// enough for the lease, even if Interval is longer. 0 = a third of the TTL.
+	// Interval is the time between renewals, minus a random part of at most a tenth. To share a
+	// request with another lease of the client, a renewal can come earlier by up to a quarter of
+	// Interval. Renewals come early enough to keep the lease, even if Interval is longer. 0 = a
+	// third of the TTL.
 	Interval time.Duration
 	TTL      time.Duration // of each renewal. 0 = as acquired
 }
@@ -68,14 +69,15 @@ type heartbeat struct {
 // StartHeartbeat renews a lease until ctx ends, the lease is lost, or ReleaseOnce or Close is
 // called.
 //
-// The returned context is for the work. It ends with ctx and with the release. It also ends, with a
-// *LostError as its cause, when the lease can no longer be trusted. That is before the server
-// grants the lock to another holder, whatever the result of the renewals. Its Err and Done check the
-// clock: after a suspension of the machine, they find the end even before any timer has run. A
-// channel that Done returned earlier, and contexts derived from it, can then be late by an Interval.
+// The returned context is for the work. It ends with ctx, and when the lease is released. It also
+// ends, with a *LostError as its cause, when the lease can no longer be trusted. Whatever the
+// renewals returned, that is before the server grants the lock to another holder. Its Err and Done
+// check the clock: after a suspension of the machine, they find the end even before any timer has
+// run. A channel that Done returned earlier, and derived contexts, can then be late by an
+// Interval.
 //
-// The channel receives an error for each failed renewal and, at last, the *LostError if there is
-// one. It is closed at the end, and need not be read.
+// The returned channel receives an error for each failed renewal and, last, the *LostError if
+// there is one. It is then closed. You need not read it.
 //
 // Leases of one client are renewed in one request, if their renewals are due at about the same time
 // and the leases can be trusted for about as long. The result of one does not affect the others. A

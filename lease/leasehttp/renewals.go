@@ -10,9 +10,9 @@ import (
 
 var _ lease.BatchRenewer = (*Client)(nil)
 
-// RenewAll implements lease.BatchRenewer. It sends as few requests as can hold the renewals, and
-// each renewal has its own result. If a renewal's outcome is unknown, its error says so. The second
-// result is always nil.
+// RenewAll implements lease.BatchRenewer. It sends as few requests as possible, and each renewal
+// has its own result. If a renewal's outcome is unknown, its error says so. The second result is
+// always nil.
 func (c *Client) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
 	results := make([]lease.RenewResult, len(all))
 	c.renewAll(ctx, all, func(i int, r renewal) { results[i] = lease.RenewResult{Lease: r.lease, Err: r.err} })

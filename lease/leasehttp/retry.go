@@ -29,15 +29,15 @@ type AcquireOptions struct {
 	MinHold     time.Duration
 	MaxLifetime time.Duration
 
-	// Slots asks for a slot of the lock, which up to that many clients may have at once. Shared
-	// asks for a slot that any number may have. Exclusive asks for the whole lock, while nobody has
-	// a slot. See AcquireShare. Set at most one of them. With none, the request is for an ordinary
-	// lease, which is of another lock.
+	// Slots requests a slot of the lock, which up to that many clients may have at once. Shared
+	// requests a slot of which there are any number. Exclusive requests the whole lock, which is
+	// granted while nobody has a slot. See AcquireShare. Set at most one of the three. Without any,
+	// the request is for an ordinary lease, which is a different lock.
 	Slots     int
 	Shared    bool
 	Exclusive bool
 
-	// IdempotencyKey makes this the same request as another with the same key, such as after a
+	// A request with the same IdempotencyKey counts as the same request, for example after a
 	// restart of the program; see lease.AcquireRequest. "" = a new one.
 	IdempotencyKey string
 
@@ -47,16 +47,16 @@ type AcquireOptions struct {
 	// MaxAttempts bounds the number of requests. 0 = only MaxWait bounds them.
 	MaxAttempts int
 
-	// NoLongPoll makes the client retry when the server recommends it, instead of letting the
-	// server wait.
+	// With NoLongPoll, the request does not wait at the server. Instead, the client retries
+	// when the server recommends it.
 	NoLongPoll bool
 }
 
 // AcquireWithRetry acquires a lease, and waits for it within the bounds of options. It waits in the
-// server's queue, or retries when the server recommends it, jittered. It also retries if the server
-// cannot be reached. On failure it returns the last error, such as a *lease.HeldError, or the cause
-// of ctx's end. The outcome is also unknown in one more case: an earlier sending had no answer, and
-// the server refused the last one without looking at the lease, for example because a policy has
+// server's queue, or retries at about the time that the server recommends. It also retries if the
+// server cannot be reached. On failure it returns the last error, such as a *lease.HeldError, or
+// ctx's cause. The outcome is also unknown in one more case. An earlier attempt got no answer, and
+// the server refused the last attempt without checking the lease, for example because a policy has
 // become narrower.
 func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, options AcquireOptions) (*Lease, error) {
 	r := lease.AcquireRequest{
@@ -140,7 +140,7 @@ func retryAfter(err error, attempt int) (time.Duration, bool) {
 }
 
 // ReleaseOnce ends the heartbeat and the lease, even if ctx has ended, within the client's Timeout.
-// Further calls return the result of the first, so deferring it is always safe.
+// Further calls return the result of the first, so it is always safe to defer ReleaseOnce.
 func (c *Client) ReleaseOnce(ctx context.Context, l *Lease) error {
 	l.release.Do(func() {
 		l.stopHeartbeat()

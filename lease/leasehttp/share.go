@@ -9,9 +9,10 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-// AcquireShare asks for a slot of a lock, or for the whole lock, and lets the server wait for it
-// for up to wait; 0 = no wait. See shared.Locker for the guarantees. It returns *lease.HeldError if
-// it did not get the share. The share's claim is renewed and released like any other.
+// AcquireShare requests a slot of a lock, or the whole lock. The request waits at the server for at
+// most wait; 0 = it does not wait. See shared.Locker for the guarantees. AcquireShare returns
+// *lease.HeldError if it did not get the share. The share's claim is renewed and released like any
+// other.
 func (c *Client) AcquireShare(ctx context.Context, r shared.Request, wait time.Duration) (shared.Share, error) {
 	if r.IdempotencyKey == "" {
 		r.IdempotencyKey = rand.Text()

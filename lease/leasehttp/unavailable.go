@@ -9,8 +9,8 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// ErrUnavailable says that no server accepted the request, or that a read-only request got no
-// answer. Nothing was done.
+// ErrUnavailable means that no server accepted the request, or that a read-only request got
+// no answer. Nothing was done.
 var ErrUnavailable = errors.New("no lock server answers")
 
 // An UnavailableError matches ErrUnavailable and lease.ErrBusy: the caller may retry the request.

@@ -13,16 +13,16 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Contention is a crowd of clients that compete for a few names. They acquire, some of them twice
-// with one idempotency key, renew, release, and release again. Or they let their lease expire and
-// then try to renew and to release it.
+// A Contention is a group of clients that compete for a few names. They acquire (some of them
+// twice, with one idempotency key), renew, release, and release again. Or they let their lease
+// expire, and then try to renew and to release it.
 type Contention struct {
 	Clients    int           // concurrent; 0 = 50
 	Names      int           // 0 = 3: contended-0, contended-1, …
 	Operations int           // of each client, at least; 0 = 60
 	Overlap    int           // maximum concurrent calls on one name: the cost of the check grows steeply with it; 0 = 8
 	TTL        time.Duration // the longest; 0 = 60 ms
-	Sweep      bool          // sweep all the while, forgetting at once
+	Sweep      bool          // sweep all the time, with a retention that forgets names at once
 }
 
 // Run returns when all clients are done, or ctx has ended. store returns a client's store, which

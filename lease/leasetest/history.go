@@ -17,11 +17,12 @@ import (
 // ErrIllegal is the error of Check for a history that no correct store can produce.
 var ErrIllegal = errors.New("leasetest: illegal history")
 
-// A History records the answers that clients got about leases: clients of this process by Client,
-// or others by Add. It is for names that nobody had a lease on before, and it must record all their
-// operations, except sweeps. It does not support LockDelay and MinHold. A call with an error from
-// outside package lease may or may not have had an effect, then or later. Many such calls make
-// Check slow. All methods are safe for concurrent use.
+// A History records the answers that clients got about leases: Client records clients of this
+// process, and Add those of others. The names must not have had a lease before, and the History
+// must record all operations on them, except sweeps. It does not support LockDelay and MinHold.
+// If a call returned an error that package lease does not define, it may or may not have had an
+// effect, at that time or later. Many such calls make Check slow. All methods are safe for
+// concurrent use.
 type History struct {
 	start time.Time
 
@@ -32,12 +33,12 @@ type History struct {
 	counted Counts
 }
 
-// Counts are the calls that a History has seen.
+// Counts are the numbers of calls that a History has recorded.
 type Counts struct {
 	Operations int // all that Check judges
 	Granted    int // leases, each once
 	Refused    int // acquires, because another client had the lease
-	Ended      int // renewals and releases of leases that had expired or belonged to another client
+	Ended      int // renewals and releases of leases that had expired, or belonged to another client by then
 	Unknown    int // calls that had an error from outside package lease
 }
 
@@ -81,10 +82,10 @@ func (h *History) Counts() Counts {
 }
 
 // Check returns nil if a correct store can have given all answers. It checks exclusive ownership by
-// the store's clock and by the clients' trust, and strictly rising tokens. No lease may be refused
-// that its client could still trust, and the order must agree with the times of calls and answers.
-// If the history is illegal, the error matches ErrIllegal. If the checker found no answer within
-// limit, it is another error.
+// the store's clock and by the clients' trust, and strictly rising tokens. The store must not have
+// refused a lease that its client could still trust, and the order of operations must agree with
+// the times of calls and answers. If the history is illegal, the error matches ErrIllegal. If the
+// check did not finish within limit, it returns another error.
 func (h *History) Check(limit time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

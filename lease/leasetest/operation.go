@@ -9,7 +9,7 @@ import (
 )
 
 // An Operation is a call of a client in another process, such as one in another language, which
-// writes it as a line of JSON. Times are nanoseconds of one clock that all clients read, such as
+// writes it as a line of JSON. Times are nanoseconds on a clock that all clients share, such as
 // CLOCK_MONOTONIC.
 type Operation struct {
 	Verb    string `json:"op"` // acquire, renew or release
@@ -27,17 +27,17 @@ type Operation struct {
 	Outcome string `json:"outcome"`
 	HeldBy  string `json:"held_by"` // of lock-held
 
-	// Sendings is how often the request was sent. If there were several, an unanswered one may have
-	// been carried out, or may still be: a release whose first answer was lost can be stale at
-	// another server.
+	// Sendings is how often the request was sent. If it was sent several times, a sending without
+	// an answer may have taken effect, or may still do so. For example, a release whose first
+	// answer was lost can be stale at another server.
 	Sendings int `json:"sendings"`
 
-	// Of what was answered.
+	// From the answer.
 	AcquiredAt  time.Time `json:"acquired_at"`
 	ExpiresAt   time.Time `json:"expires_at"`
 	RemainingMS int64     `json:"ttl_remaining_ms"`
 
-	// TrustedUntil is the end of the client's trust in the lease after this answer, if no other
+	// TrustedUntil is until when the client trusts the lease after this answer, if no other
 	// answer comes.
 	TrustedUntil int64 `json:"trusted_until_ns"`
 }
@@ -56,9 +56,9 @@ var outcomes = map[string]func(o *Operation) error{
 	"store-not-ready": func(*Operation) error { return lease.ErrBusy },
 }
 
-// Add records an operation. Add those of a client in their order. All operations of a History must
-// be recorded by Add, or none. The error reports an invalid Operation, such as one with an unknown
-// verb.
+// Add records an operation. Add the operations of each client in their order. Either all
+// operations of a History must be recorded by Add, or none. The error reports an invalid
+// Operation, such as one with an unknown verb.
 func (h *History) Add(o Operation) error {
 	c := call{verb: verb(o.Verb), claim: o.claim(), key: o.Key}
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A Store keeps leases in memory. Its clock is that of package time.
+// A Store keeps leases in memory. It uses the clock of package time.
 type Store struct {
 	mu    sync.Mutex
 	rows  map[string]rules.Row

@@ -13,15 +13,16 @@ import (
 
 // A Harness configures the test of a lease.Store implementation.
 type Harness struct {
-	// New makes an empty store, and registers its end with t.Cleanup. Required.
+	// New makes an empty store, and closes it with t.Cleanup. Required.
 	New func(t *testing.T) lease.Store
 
 	// Reopen ends store as abruptly as it can without losing acknowledged data, and returns a store
 	// on the same data. nil = not durable.
 	Reopen func(t *testing.T, store lease.Store) lease.Store
 
-	// Another opens one more store on the data of store, and registers its end with t.Cleanup. It
-	// is for the messages between stores on the same data. nil = the one store alone.
+	// Another opens one more store on the data of store, and closes it with t.Cleanup. It is for
+	// tests of messages between stores on the same data. nil = messages are tested with one
+	// store.
 	Another func(t *testing.T, store lease.Store) lease.Store
 
 	// TTL is the TTL of leases that the suite lets expire. It should be several times longer than a
@@ -32,8 +33,8 @@ type Harness struct {
 	// less exact. 0 = a microsecond.
 	Precision time.Duration
 
-	// Race is the crowd of the case that checks a history; it always sweeps. For a store with slow
-	// calls, use fewer Operations.
+	// Race configures the clients of the test that checks a history; it always sweeps. For a store
+	// with slow calls, use fewer Operations.
 	Race Contention
 }
 
