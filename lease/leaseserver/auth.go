@@ -22,10 +22,10 @@ type Right int
 
 // The rights.
 const (
-	Admin   Right = iota // sees the ids of leases, and can end those of others
+	Admin   Right = iota // sees the IDs of leases, and can end leases of others
 	Hold                 // acquires, renews and releases
 	Read                 // sees the holders of locks
-	Metrics              // sees /metrics, which name no lock
+	Metrics              // sees /metrics, which shows no names of locks
 )
 
 var rightNames = [...]string{"admin", "hold", "read", "metrics"}
@@ -50,13 +50,13 @@ func ParseRight(text string) (Right, error) {
 
 // A Token is a bearer token, or a name of client certificates, with its right and prefix.
 type Token struct {
-	Secret string // 16 random bytes at least; "" = Certificate stands for it
+	Secret string // 16 random bytes at least; "" = Certificate is used instead
 
 	// Certificate is cn:NAME or san:NAME; the NAME * matches any. cn is the common name of a
 	// certificate's subject. san is one of its DNS names, IP addresses, URIs and email addresses.
 	// If several tokens match, the first one counts. A request with a bearer token has only that
-	// token's rights, and none of its certificate. Only certificates that the handshake verified
-	// count; Config.TLS.ClientAuth decides that.
+	// token's rights, and not those of its certificate. Only certificates that were verified in
+	// the handshake count; Config.TLS.ClientAuth decides which are verified.
 	Certificate string
 
 	Right  Right  // zero = Admin
@@ -77,8 +77,9 @@ type knownTokens struct {
 	all []bearerToken // in the order of set
 }
 
-// SetTokens replaces Config.Tokens, from the next request on; requests that already wait keep
-// waiting. If it returns an error, such as for a server without Tokens, nothing changes.
+// SetTokens replaces Config.Tokens, from the next request on; requests that already wait
+// continue to wait. If it returns an error, for example because the server has no Tokens,
+// nothing changes.
 func (s *Server) SetTokens(tokens []Token) error {
 	if s.tokens.Load() == nil || len(tokens) == 0 {
 		return errors.New("leaseserver: a server with tokens keeps some, and one without has none: start another")

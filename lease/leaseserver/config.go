@@ -34,41 +34,44 @@ type Config struct {
 	// Store keeps the leases. The caller closes it after Serve or Shutdown has returned.
 	Store lease.Store
 
-	// Tokens are the bearer tokens that the server accepts, each with its right. With several, a
-	// token can be replaced without downtime; SetTokens does the same.
+	// Tokens are the bearer tokens that the server accepts, each with its right. To replace a
+	// token without downtime, set both the old and the new one, or call SetTokens.
 	Tokens []Token
 
-	// Authorize decides instead of Tokens. If it returns an error, the server answers 403 without
-	// the error's text.
+	// Authorize replaces Tokens: it decides whether a request is allowed. If it returns an error,
+	// the server answers 403 without the error's text.
 	Authorize func(r *http.Request) error
 
-	// TLS makes Serve and ListenAndServe speak TLS. nil = plain HTTP.
+	// TLS makes Serve and ListenAndServe use TLS. nil = plain HTTP.
 	TLS *tls.Config
 
-	// AllowInsecure lets a server without Tokens and Authorize answer everybody. It also lets a
+	// AllowInsecure lets a server without Tokens and Authorize answer every client. It also lets a
 	// server without TLS, or without Tokens and Authorize, listen on addresses other than loopback.
 	// Without AllowInsecure, such a server answers only clients on the same machine that address it
-	// as localhost, with no header that proxies add. A proxy on this machine that adds none lets
-	// everybody in: behind any proxy, set Tokens. On a Unix socket, the server answers every client
-	// that the file's permissions let connect, whatever host the client names.
+	// as localhost, and whose requests have no header that proxies add. A proxy on this machine
+	// that adds no such header lets everybody in: behind any proxy, set Tokens. On a Unix socket,
+	// the server answers every client that the file's permissions let connect, whatever host the
+	// client names.
 	AllowInsecure bool
 
 	// Peers are the other servers of the store, and the election of the active one. Zero = there are
-	// none, or each server has queues of its own. Then waiters of different servers have no order.
-	// They poll, and take turns: see the package's documentation on several servers.
+	// no other servers, or each server has queues of its own. Then there is no order between waiters
+	// of different servers. They poll, and take turns: see the package's documentation on several
+	// servers.
 	Peers Peers
 
 	// MaxBody is the maximum size of a body in bytes. 0 = 256 KiB, which has room for a batch of 1,000 operations.
 	MaxBody int64
 
-	// MaxWait is the maximum of ?wait=; the server cuts longer ones to it. 0 = 1 min.
+	// MaxWait is the maximum of ?wait=; the server shortens longer waits to it. 0 = 1 min.
 	MaxWait time.Duration
 
 	// MaxWaiters is how many requests can wait for locks at a time, and also how many can watch
-	// locks. More are refused as busy. 0 = 10,000.
+	// locks. Further requests are refused as busy. 0 = 10,000.
 	MaxWaiters int
 
-	// MaxConns is how many connections are open at a time; more wait to be accepted. 0 = 16,384.
+	// MaxConns is how many connections can be open at a time; further connections wait to be
+	// accepted. 0 = 16,384.
 	MaxConns int
 
 	// Rate is how many requests per second a client address can make in the long run. 0 = no limit.
@@ -78,13 +81,13 @@ type Config struct {
 	Burst int
 
 	// TTLPolicies bound the TTLs of leases by the names of their locks, and set the TTL of requests
-	// without one; so does SetTTLPolicies. nil = lease.MinTTL to lease.MaxTTL, and requests without
-	// a TTL are refused.
+	// without one. SetTTLPolicies changes them. nil = lease.MinTTL to lease.MaxTTL, and requests
+	// without a TTL are refused.
 	TTLPolicies []TTLPolicy
 
-	// PollInterval is how often the first waiter for a lock checks whether the lock became free by
-	// other means than this server. It varies by a half. 0 = 1 s; negative = never, for a store
-	// that has no other writers.
+	// PollInterval is how often the first waiter for a lock checks whether the lock became free
+	// other than through this server. It varies by up to a half. 0 = 1 s; negative = never, for a
+	// store that has no other writers.
 	PollInterval time.Duration
 
 	// SweepInterval is how often the monitor sweeps the store; see lease.SweepRequest. 0 = 5 s.
@@ -106,8 +109,8 @@ type Config struct {
 	// ShutdownTimeout bounds the end of Serve. 0 = 15 s.
 	ShutdownTimeout time.Duration
 
-	// Registry receives the metrics, and /metrics shows it. nil = a registry of the server's own,
-	// which also has the metrics of the process and of Go's runtime.
+	// The server registers its metrics with Registry, and /metrics shows that registry. nil = the
+	// server makes a registry, which also has the metrics of the process and of Go's runtime.
 	Registry *prometheus.Registry
 
 	// Logger receives the server's log. nil = nothing is logged.

@@ -12,32 +12,32 @@ import (
 	"github.com/pglatch/pglatch/internal/bearer"
 )
 
-// An Election says which of the servers of one store is active. The active server has all queues,
-// and the others forward to it. Package leader/activeserver has one for programs in Go, which
-// pglatch serve locks uses too. An Election is safe for concurrent use.
+// An Election reports which of the servers of one store is active. The active server has all
+// queues, and the others forward to it. Package leader/activeserver has an Election for programs
+// in Go, which pglatch serve locks uses too. An Election is safe for concurrent use.
 //
 // No lease depends on an Election. If two servers are active at a time, or none, leases are
-// exclusive all the same, and only the order of waiters suffers.
+// still exclusive, and only the order of waiters suffers.
 type Election interface {
-	// Active returns the base URL of the active server, as https://locks-1.example:8443. "" = it is
-	// not known. self reports that this server is active. changed is closed when the answer has
-	// changed.
+	// Active returns the base URL of the active server, such as https://locks-1.example:8443. "" =
+	// it is not known. self reports whether this server is the active one. changed is closed when
+	// the answer has changed.
 	Active() (url string, self bool, changed <-chan struct{})
 }
 
-// ElectionLock is the name of the lease that elects the active server, if a lease does. It is that of
-// a slot's queue, and so no client can have it.
+// ElectionLock is the name of the lease that elects the active server, if the election uses a lease.
+// It has the form of the name of a slot, so no client can acquire it.
 const ElectionLock = "pglatch::server::slot"
 
-// Peers describe how the servers of one store find and recognize each other.
+// Peers configures how the servers of one store find and recognize each other.
 type Peers struct {
-	// Election names the active server. nil = this server is the only one of its store, or has its
-	// own queues beside those of the others.
+	// Election names the active server. nil = this server is the only one of its store, or each
+	// server has queues of its own.
 	Election Election
 
-	// Token is a secret that all servers of the store have, of at least 16 bytes. With
-	// Token or Certificate, a server accepts forwarded requests only from a server that
-	// proves that it has them. "" = none.
+	// Token is a secret that all servers of the store have, of at least 16 bytes. If
+	// Token or Certificate is set, a server accepts forwarded requests only from a
+	// server that proves that it has the same. "" = none.
 	Token string
 
 	// Certificate is the name of the servers' client certificates, cn:NAME or san:NAME, as in
@@ -48,8 +48,8 @@ type Peers struct {
 	// TLS is the configuration for connections to the active server; SetPeerTLS replaces it. nil =
 	// Go's defaults.
 	//
-	// Without Token, a server forwards only to an active server that its TLS.RootCAs vouch for, or
-	// that is at a loopback address. So http addresses of other machines need a Token.
+	// Without Token, a server forwards only to an active server whose certificate its TLS.RootCAs
+	// verify, or that is at a loopback address. So http addresses of other machines need a Token.
 	TLS *tls.Config
 }
 

@@ -75,8 +75,8 @@ func newPeerTransport(c *tls.Config) *peerTransport {
 }
 
 // SetPeerTLS replaces Config.Peers.TLS. Requests that are being forwarded keep their connection, and
-// later ones get a new one. If it returns an error, for a server without an Election, nothing
-// changes.
+// later requests use a new one. For a server without an Election, it returns an error and changes
+// nothing.
 func (s *Server) SetPeerTLS(c *tls.Config) error {
 	if s.forwarder == nil {
 		return errors.New("leaseserver: Peers.Election is nil: this server connects to no others")
@@ -87,8 +87,8 @@ func (s *Server) SetPeerTLS(c *tls.Config) error {
 }
 
 // Configure prepares the program's own HTTP server, which serves the Handler, for Config.Peers:
-// it speaks HTTP/2, also without TLS, and ends a connection whose other side is silent. Without
-// Peers it changes nothing.
+// h then uses HTTP/2, even without TLS, and ends a connection whose other side is silent.
+// Without Peers it changes nothing.
 func (s *Server) Configure(h *http.Server) {
 	if s.forwarder == nil {
 		return

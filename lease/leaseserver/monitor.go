@@ -11,10 +11,10 @@ import (
 )
 
 // Monitor sweeps the store until ctx ends, and maintains locks_held and lock_expired_total. If a
-// sweep leaves more to do, the next one follows at once. Monitor logs these with their latency: as
-// Info if they changed something, else as Debug. It follows the Election, if there is one. If the
-// store is a lease.Messenger, it receives what other servers changed or wait for. Serve runs it; call
-// it only in a program that serves the Handler itself.
+// sweep leaves more to do, the next one follows at once. Monitor logs sweeps with their latency: at
+// level Info if they changed something, else at Debug. It follows the Election, if there is one. If
+// the store is a lease.Messenger, Monitor receives the messages of other servers. Serve runs Monitor;
+// call it only in a program that serves the Handler itself.
 func (s *Server) Monitor(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

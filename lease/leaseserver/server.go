@@ -80,12 +80,12 @@ func New(c Config) (*Server, error) {
 }
 
 // Handler returns the handler of all routes, for programs that have their own http.Server. Such
-// programs must also run Monitor, and call Configure for their server. The handler lifts that
-// server's ReadTimeout for requests that wait. A WriteTimeout must be longer than MaxWait, ten
-// StoreTimeouts and five seconds together.
+// programs must also run Monitor, and call Configure for their server. For requests that wait,
+// the handler removes that server's ReadTimeout. A WriteTimeout must be longer than the sum of
+// MaxWait, ten StoreTimeouts and five seconds.
 func (s *Server) Handler() http.Handler { return s.http.Handler }
 
-// ListenAndServe is Serve on a TCP address such as "127.0.0.1:8080".
+// ListenAndServe listens on a TCP address such as "127.0.0.1:8080", and then calls Serve.
 func (s *Server) ListenAndServe(ctx context.Context, address string) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -95,9 +95,9 @@ func (s *Server) ListenAndServe(ctx context.Context, address string) error {
 }
 
 // Serve answers requests until ctx ends or Shutdown is called. It returns when the requests in
-// progress are answered, after ShutdownTimeout at the latest; nil after an orderly end. It closes
-// the listener. On an address that is not loopback, it refuses to start without TLS, or without
-// Tokens or Authorize, unless AllowInsecure is set.
+// progress are answered, after ShutdownTimeout at the latest. After an orderly end it returns
+// nil. It closes the listener. On an address that is not loopback, it refuses to start without
+// TLS, or without Tokens or Authorize, unless AllowInsecure is set.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	if err := s.checkExposure(ctx, listener.Addr()); err != nil {
 		_ = listener.Close()
@@ -131,8 +131,8 @@ func (s *Server) serve(listener net.Listener) error {
 }
 
 // Shutdown makes /readyz fail, ends Serve, refuses waiting requests as busy, and blocks until all
-// others are answered. If ctx ends before, it cuts their connections and returns an error. Store
-// operations in progress can still take effect.
+// others are answered. If ctx ends before that, it closes their connections and returns an error.
+// Store operations in progress can still take effect.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.shutdown.Do(func() {
 		s.draining.Store(true)

@@ -12,7 +12,7 @@ import (
 
 // A TTLPolicy bounds the TTLs of acquires and renewals on locks whose names begin with Prefix. If
 // several policies match, only the one with the longest prefix counts. A TTL outside the bounds is
-// refused, not cut, because a holder trusts the TTL that it asked for.
+// refused, not shortened, because a holder trusts the TTL that it asked for.
 type TTLPolicy struct {
 	Prefix  string        // "" = all names that match no other policy
 	Min     time.Duration // 0 = lease.MinTTL
@@ -21,7 +21,7 @@ type TTLPolicy struct {
 }
 
 // SetTTLPolicies replaces Config.TTLPolicies, from the next request on; with no policies, none
-// apply. Current leases stay unchanged, and can be renewed only as the policies allow. If it
+// apply. Current leases stay unchanged, but can be renewed only as the policies allow. If it
 // returns an error, nothing changes.
 func (s *Server) SetTTLPolicies(policies []TTLPolicy) error {
 	sorted, err := checkTTLPolicies(policies)

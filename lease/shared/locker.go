@@ -22,17 +22,17 @@ const (
 
 // A Config describes a Locker. Only Store is required.
 type Config struct {
-	// Store has the leases. All processes that share a lock must use the same leases: the same
-	// database, or the same lock server's.
+	// Store has the leases. All processes that share a lock must use the same leases, in the
+	// same database or on the same lock server.
 	Store lease.Store
 
-	// GateTTL is how long other requests are kept out after a request died while it asked for the
-	// lock. It is also the time after an exclusive request with an IdempotencyKey gave up. 0 = 5 s.
-	// If the store is slow, it is at least four times as long as the last list of a lock's leases
-	// took, up to 20 s: otherwise no request could pass the gate in time.
+	// GateTTL is how long other requests are kept out after a request died at the gate, or after an
+	// exclusive request with an IdempotencyKey gave up. 0 = 5 s. If the store is slow, it is at
+	// least four times as long as the last list of a lock's leases took, up to 20 s: otherwise no
+	// request could pass the gate in time.
 	GateTTL time.Duration
 
-	// PollInterval is how often a waiting request polls, in addition to when a lease must have
+	// PollInterval is how often a waiting request polls. It also polls when a lease must have
 	// expired. 0 = 250 ms.
 	PollInterval time.Duration
 }
@@ -83,10 +83,10 @@ const patience = time.Second
 // attempts is how often such a request tries again if its lease of the gate ended too early.
 const attempts = 3
 
-// Acquire asks for a share, and waits for it for up to wait: 0 = no wait, negative = until ctx
-// ends. It returns *lease.HeldError if it did not get one. After an error from outside package
-// lease, the outcome is unknown, as with a Store. If the request is sent again with its
-// IdempotencyKey, it gets the share that it had got.
+// Acquire requests a share, and waits for it for at most wait: 0 = no wait, negative = until
+// ctx ends. It returns *lease.HeldError if it did not get one. After an error that package
+// lease does not define, the outcome is unknown, as with a Store. If the request is sent again
+// with its IdempotencyKey, it gets the share that the first request got.
 func (l *Locker) Acquire(ctx context.Context, r Request, wait time.Duration) (Share, error) {
 	if err := r.Validate(); err != nil {
 		return Share{}, err

@@ -23,7 +23,7 @@ func SlotName(lock string, slot int) string {
 	return fmt.Sprintf("%s%s::%0*d", lock, infix, digits, slot)
 }
 
-// ParseName is the reverse of SlotName; false if name is not the name of a slot.
+// ParseName is the inverse of SlotName. ok is false if name is not the name of a slot.
 func ParseName(name string) (lock string, slot int, ok bool) {
 	at := len(name) - len(infix) - len("::") - digits
 	if at < 1 || name[at:len(name)-digits] != infix+"::" {
@@ -38,9 +38,9 @@ func ParseName(name string) (lock string, slot int, ok bool) {
 	return name[:at], slot, slot <= MaxSlots
 }
 
-// IsReserved reports whether a name is, or could be taken for, the name of a slot. A program that
-// shares locks must not lease such a name in another way: the lease would be a slot that bypasses
-// the gate.
+// IsReserved reports whether a name is the name of a slot, or could be mistaken for one. A
+// program that uses shared locks must not lease such a name in any other way: that lease would be
+// a slot that bypassed the gate.
 func IsReserved(name string) bool {
 	_, _, ok := ParseName(name)
 	return ok || strings.HasSuffix(name, infix)

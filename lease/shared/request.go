@@ -7,21 +7,21 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Request asks for a slot of a lock, or for the whole lock.
+// A Request requests a slot of a lock, or the whole lock.
 type Request struct {
 	// AcquireRequest has the name of the lock, and the terms of the lease. LockDelay and MinHold
 	// apply to the slot. An exclusive request has no MinHold. If the Store is not a
-	// lease.HandOverer, an exclusive request's LockDelay also keeps the lock when the request dies
-	// or gives up while it waits. Its MaxLifetime then counts from when it began to keep others
-	// out.
+	// lease.HandOverer, there are two differences for exclusive requests. The LockDelay also
+	// applies if the request dies or gives up while it waits, and the MaxLifetime counts from when
+	// the request began to keep others out.
 	lease.AcquireRequest
 
 	// Slots is how many leases the lock may have when this one is granted, including this one: 1 to
-	// MaxSlots. 0 = MaxSlots, for readers, of which any number may read.
+	// MaxSlots. 0 = MaxSlots, for readers, whose number is not limited otherwise.
 	Slots int
 
-	// Exclusive asks for the whole lock: nobody has a slot meanwhile, however many there are. Slots
-	// is 0 then.
+	// Exclusive requests the whole lock: while the lease lasts, nobody has a slot. Slots must then
+	// be 0.
 	Exclusive bool
 }
 
@@ -45,16 +45,16 @@ func (r Request) Validate() error {
 }
 
 // A Share is a slot of a lock, or the whole lock, until its lease ends. Its lease is an ordinary
-// one of the name SlotName(Lock, Slot), renewed and released by its claim.
+// one on the name SlotName(Lock, Slot). It is renewed and released by its claim.
 type Share struct {
 	lease.Lease
 
 	Lock string
 	Slot int // 1 to Request.Slots; 0 = the whole lock
 
-	// Fence is greater than that of every share of the lock that ended before this one began, in
-	// any slot; see the package's documentation. The lease's own Token is greater than the earlier
-	// ones of the same slot.
+	// Fence is greater than the Fence of every share of the lock that ended before this one began,
+	// in any slot; see the package's documentation. The lease's own Token is greater only than
+	// earlier ones of the same slot.
 	Fence uint64
 
 	// Asked is the Moment before the request from which the lease counts; see lease.Trust.

@@ -111,7 +111,7 @@ func (v *view) refusal(r Request) error {
 }
 
 // Holders returns the leases of a lock that have not ended, in the order of the slots. Slot 0 is
-// the gate: its holder has the whole lock, or keeps the gate at this moment.
+// the gate: its holder has the whole lock, or has a request at the gate right now.
 func (l *Locker) Holders(ctx context.Context, lock string) ([]lease.Record, error) {
 	if err := validateLock(lock); err != nil {
 		return nil, err
