@@ -13,23 +13,23 @@ import (
 // DefaultLockTimeout is the default of Config.LockTimeout.
 const DefaultLockTimeout = time.Second
 
-// A Config says where leases are kept. One of Pool and DSN is required. All other fields have good
-// zero values.
+// A Config says where leases are kept. One of Pool and DSN is required. The zero value of every
+// other field is a good default.
 type Config struct {
-	// Pool makes the connections to the primary, directly or through a pooler in any mode. The
-	// caller keeps the pool, and closes it after the Store's last use. The Store does not change
+	// Pool provides connections to the primary, directly or through a pooler in any mode. The
+	// caller owns the pool, and closes it after the Store's last use. The Store does not change
 	// the pool's settings. If a transaction pooler does not support prepared statements, set
 	// pgx.QueryExecModeExec or pgx.QueryExecModeSimpleProtocol.
 	Pool *pgxpool.Pool
 
-	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool accept it, for a pool
-	// of the Store's own. Unless it sets default_query_exec_mode, no statement is prepared, so that
-	// it may lead through a transaction pooler.
+	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool accept it. The Store
+	// makes its own pool from it. Unless the DSN sets default_query_exec_mode, no statement is
+	// prepared, so the connection may go through a transaction pooler.
 	DSN string
 
 	// LockTimeout bounds the wait for a row. An Acquire waits for the guarded writes of the
-	// previous lease, and every operation waits for other transactions on the row. After it, the
-	// error is *lease.BusyError. 0 = DefaultLockTimeout; at least a millisecond.
+	// previous lease, and every operation waits for other transactions on the row. After that
+	// time, the error is *lease.BusyError. 0 = DefaultLockTimeout; at least a millisecond.
 	LockTimeout time.Duration
 }
 

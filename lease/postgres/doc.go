@@ -1,6 +1,6 @@
-// Package postgres keeps leases in PostgreSQL, for processes that share a database and cannot, or
-// prefer not to, keep a session of it open. It also guards transactions, so that late writes of a
-// stale holder change nothing there.
+// Package postgres keeps leases in PostgreSQL, for processes that share a database but cannot, or
+// should not, keep a session open. It also guards transactions, so that late writes of a stale
+// holder change nothing in that database.
 //
 //	package main
 //
@@ -59,15 +59,16 @@
 // All guarantees of package lease, and:
 //
 //   - No session state: each operation is one statement and one transaction, through any pooler and
-//     in every mode of the protocol. A Sweep is several. Only the server's clock counts; it is read
-//     when the name's row is locked.
-//   - If four statements of the Store are in flight, the acquires and releases that arrive
-//     meanwhile go out together in the next statement, and share its commit. If an operation has to
-//     wait for a row for more than a millisecond, it does not delay the others. It is tried again
-//     alone, on a connection of its own.
+//     in every mode of the protocol. (A Sweep is several.) Only the server's clock counts; it is
+//     read when the name's row is locked.
+//   - While four statements of the Store are in flight, further acquires and releases are
+//     collected. They go out together in the next statement, and share its commit. If one of these
+//     operations has to wait for a row for more than a millisecond, it does not delay the others:
+//     it is tried again alone, on a connection of its own.
 //   - Every acknowledged change is on the server's disk, whatever the default of
-//     synchronous_commit. off and local become on for the transaction, which with synchronous
-//     standbys waits for them too. remote_write and remote_apply stay.
+//     synchronous_commit is. If it is off or local, the transaction sets it to on, and so
+//     also waits for synchronous standbys, if there are any. remote_write and remote_apply
+//     stay unchanged.
 //   - A transaction with a Guard commits before any later lease of the name begins, or not at all.
 //   - RenewAll renews many leases in one statement and one commit.
 //
@@ -81,172 +82,177 @@
 //	renewal, release, sweep's marks   lock the row FOR NO KEY UPDATE: they pass a guard
 //	sweep that forgets                locks rows FOR UPDATE SKIP LOCKED: passes over them
 //
-// If a guard has its locks before a later acquire, the acquire waits for it, and the later holder
-// sees what it wrote. A guard that comes after the acquire reads another claim and raises an error
-// in the server, so that the transaction cannot write. The lease may expire while a guarded
-// transaction is in flight: its name is not granted until that transaction ends.
+// If a guard has its locks before a later acquire, the acquire waits for the guarded transaction,
+// and the later holder sees what that transaction wrote. A guard that comes after the acquire
+// reads a different claim and raises an error in the server, so that the transaction cannot write.
+// If the lease expires while a guarded transaction is in flight, its name is not granted until
+// that transaction has ended.
 //
 // The advisory lock is a transaction-level lock on a hash of the name: a bigint by
-// hashtextextended. Two names that share a hash, one pair in 2^64, wait for each other's guards;
-// there is no other effect. The row lock alone is not enough. PostgreSQL lets an UPDATE release the
-// page while it looks for another one, or writes to the TOAST table. When the UPDATE goes on, it
-// drops a FOR KEY SHARE lock that was taken meanwhile. This was seen in versions 14, 15 and 18,
-// with a renewal beside a guard (TestARowThatMovesDropsTheLocksOfGuardsThatHaveNoOther).
+// hashtextextended. If two names share a hash (one pair in 2^64), they wait for each other's
+// guards; there is no other effect. The row lock alone is not enough. In PostgreSQL, an UPDATE can
+// release the page while it looks for another page, or while it writes to the TOAST table. When the
+// UPDATE continues, it drops a FOR KEY SHARE lock that was taken meanwhile. This was seen in
+// versions 14, 15 and 18, with a renewal beside a guard
+// (TestARowThatMovesDropsTheLocksOfGuardsThatHaveNoOther).
 //
-// The row lock protects against any other change of a token or deletion of a row, such as a
-// statement by hand. Such a statement takes a lock that conflicts with FOR KEY SHARE, except in the
+// The row lock protects against any other change of a token or deletion of a row, for example by a
+// manual statement. Such a statement takes a lock that conflicts with FOR KEY SHARE, except in the
 // case above, and leaves a row version that shows the change. PostgreSQL does this for columns of a
 // unique index that a foreign key could refer to (manual, section 13.3.2, Row-Level Locks), and
-// (name, token) is one. Nobody may drop that index. Above READ COMMITTED, the row lock also tells a
-// guard that its snapshot is too old.
+// (name, token) has such an index. Never drop that index. Above READ COMMITTED, a guard also
+// detects by the row lock that its snapshot is too old.
 //
-//   - READ COMMITTED: the guard's statement has a snapshot of its own. It waits for an acquire in
-//     progress, and reads the row as the acquire left it.
+//   - READ COMMITTED: the guard's statement has its own snapshot. It waits for an acquire in
+//     progress, and then reads the row as the acquire left it.
 //   - REPEATABLE READ: the transaction's snapshot can be older than the lease's current state. If
-//     the token has changed since or the row is gone, FOR KEY SHARE fails. That is
-//     *lease.StaleError, because tokens only rise. A renewal, a release or a sweep's mark changes
-//     no key. To detect these, the guard also tries FOR SHARE, which it releases at once, and
-//     returns *lease.BusyError. It returns the same for a claim that is newer than the snapshot.
-//     The transaction gets the true state when it is tried again, or if the guard is its first
-//     statement.
-//   - SERIALIZABLE: the same. Serialization failures among such transactions are *lease.BusyError.
-//   - Savepoints: a guard inside a released savepoint counts like one outside. A rollback to a
-//     savepoint releases the locks taken after it. If the savepoint is older than the guard, the
-//     guard's locks are gone: nothing is guarded then, and the next guard of the transaction
-//     decides anew. Call Guard outside of savepoints, or use InTx, which guards again as the last
-//     statement.
-//   - PREPARE TRANSACTION keeps the locks until COMMIT PREPARED or ROLLBACK PREPARED. Nothing
-//     bounds how long that delays the next lease, so end it.
-//   - A read-only transaction cannot have the lock, and needs no guard: ErrReadOnly.
+//     the token has changed since then, or the row is gone, FOR KEY SHARE fails. The guard then
+//     returns *lease.StaleError, because tokens only rise. A renewal, a release or a sweep's mark
+//     does not change the key. To detect these, the guard also tries FOR SHARE, which it releases
+//     at once. If that fails, the guard returns *lease.BusyError. It returns the same error for a
+//     claim that is newer than the snapshot. The transaction sees the true state if it is tried
+//     again, or if the guard is its first statement.
+//   - SERIALIZABLE: the same. Serialization failures among such transactions are reported as
+//     *lease.BusyError.
+//   - Savepoints: a guard inside a released savepoint counts like a guard outside. A rollback to
+//     a savepoint releases the locks that were taken after it. If the savepoint is older than the
+//     guard, the guard's locks are then gone and nothing is guarded; the next guard of the
+//     transaction decides afresh. Call Guard outside of savepoints, or use InTx, which guards
+//     again as the last statement.
+//   - PREPARE TRANSACTION keeps the locks until COMMIT PREPARED or ROLLBACK PREPARED. There
+//     is no limit to how long that delays the next lease, so end such a transaction.
+//   - A read-only transaction cannot take the lock, and needs no guard. Guard returns ErrReadOnly.
 //   - Without a transaction, the lock is released at the end of the guard's own statement. So
 //     Guard leaves a mark in a setting of its transaction, and reads it in a second statement. If
 //     the mark is gone, Guard returns ErrNoTransaction.
 //
-// Where Guard cannot run, such as in another database, FenceTrigger makes tables refuse tokens that
-// are older than the row's.
+// Where Guard cannot run, for example in another database, FenceTrigger makes tables refuse tokens
+// that are older than the row's.
 //
 // # What time it is
 //
-// Each operation uses the server's clock. The store keeps the time in two sequences, because every
-// transaction sees their current values; time never continues from an earlier moment than the kept
-// one. An acquire, renewal, release or sweep keeps the time if no operation has kept it for a
-// second. Get, List, Renew, Release, Sweep and Guard do two things before they report an expiry.
-// They keep the time at which they found the lease expired. They also make sure that no
-// transaction in progress has renewed the row in time. So:
+// Each operation uses the server's clock. The store saves the time in two sequences, because every
+// transaction sees their current values. The store's time never continues from an earlier moment
+// than the saved one. An acquire, renewal, release or sweep saves the time if no operation has
+// saved it for a second. Get, List, Renew, Release, Sweep and Guard do two things before they
+// report an expiry. They save the time at which they found the lease expired. They also make sure
+// that no transaction in progress has renewed the row in time. So:
 //
-//   - A lease that was reported as expired never comes back, whatever the clock does.
-//   - If the clock is set back, time goes on from the kept moment at the clock's pace, and the
-//     difference is kept as a shift. Leases last longer by the time between the kept moment and
-//     the first operation after it: a second, where operations are frequent. This happens each
-//     time the clock is set back. If there are operations, the extra time is always less than
-//     the step of the clock.
+//   - A lease that was reported as expired never becomes valid again, whatever the clock does.
+//   - If the clock is set back, the store's time continues from the saved moment at the clock's
+//     pace, and the difference is saved as a shift. Leases last longer by the time between the
+//     saved moment and the first operation after it, which is a second if operations are
+//     frequent. This happens each time the clock is set back. If there are operations, the
+//     extra time is always less than the step of the clock.
 //   - If the clock is set forward, leases end early. If that was a mistake and the clock is
-//     corrected, time goes on from where it was, ahead of the clock. Only people see that, because
-//     clients use Remaining. When a clock that was set back is corrected, leases end early, as
-//     whenever it is set forward.
-//   - To bring the store's time back to the clock's, when no lease is needed any more:
+//     corrected, the store's time continues from where it was, ahead of the clock. Only people see
+//     that, because clients use Remaining. When a clock that was set back is corrected, leases end
+//     early, as they do whenever the clock is set forward.
+//   - When no lease is needed any more, you can bring the store's time back to the clock's:
 //     SELECT setval('pglatch_lease.clock_shift', 0), setval('pglatch_lease.clock_mark', 0).
 //
-// The time of a refusal by a Guard is kept with the next flush of the server's WAL,
-// within a second by default. The time is not kept for answers of a standby, in a
-// read-only transaction, or to a role without UPDATE.
+// When a Guard refuses, the time is saved with the next flush of the server's WAL,
+// within a second by default. The time is not saved for answers of a standby, in a
+// read-only transaction, or for a role without UPDATE.
 //
 // # Why tokens rise
 //
-// A token is era << 40 | n. So is the floor, which has a row of its own. A name's next token is the
-// greater of its last one and the floor, plus one. A sweep that deletes a name's row raises the
-// floor to the row's token in the same transaction. An acquire that finds no row inserts it first,
-// and then reads the floor. From then on, no sweep can be in progress whose raise of the floor that
-// read has missed.
+// A token is era << 40 | n. So is the floor, which has its own row. A name's next token is the
+// greater of its last token and the floor, plus one. When a sweep deletes a name's row, it raises
+// the floor to the row's token in the same transaction. An acquire that finds no row first inserts
+// one, and then reads the floor. So it sees the floor of every sweep that deleted an earlier row of
+// the name.
 //
 // The era rises when the server may have forgotten some tokens:
 //
 //   - by as much as the timeline, if a standby was promoted or a backup recovered
-//   - by one, if the system identifier is another, the timeline lower or the table a new one, as
-//     after pg_upgrade or the restoration of a dump
+//   - by one, if the system identifier is different, the timeline is lower or the table is a new
+//     one, as after pg_upgrade or the restore of a dump
 //
 // So tokens rise even if the promoted standby had missed the last ones. An era has room for a
-// trillion tokens. JavaScript, and JSON readers like it, keep the tokens of 8,192 eras exactly. The
-// terms of package leader have fewer and larger eras, and are not such tokens.
+// trillion tokens. JavaScript, and JSON parsers with the same number type, represent the tokens of
+// 8,192 eras exactly. The terms of package leader have fewer and larger eras, and are not
+// comparable with these tokens.
 //
 // # When a standby is promoted
 //
-// A Store continues with the new primary by itself if its DSN names both servers and
+// A Store continues with the new primary automatically if its DSN names both servers and
 // target_session_attrs=read-write. With synchronous_standby_names, every acknowledged change is on
-// a standby too (synchronous_commit on: on its disk; remote_apply: visible there as well). So the
-// standby's promotion loses none of them, and a primary that is cut off from it acknowledges
-// nothing more. There is one exception: if an operation's wait for the standby is cancelled, it is
-// committed on the primary all the same. If pg_cancel_backend cancelled the wait, PostgreSQL
-// acknowledges the operation. If the operation's context ended, its outcome is unknown. An Acquire
-// that is sent again with the same IdempotencyKey waits for the standby too before it is answered.
-// A Release that is sent again does not: if it is lost, the lease is held until it ends.
+// a standby too (synchronous_commit on: on its disk; remote_apply: visible there as well). So no
+// acknowledged change is lost when the standby is promoted, and a primary that is cut off from it
+// acknowledges nothing more. There is one exception: if an operation's wait for the standby is
+// cancelled, the operation is still committed on the primary. If pg_cancel_backend cancelled the
+// wait, PostgreSQL acknowledges the operation. If the operation's context ended, the outcome is
+// unknown. An Acquire that is sent again with the same IdempotencyKey is answered only after it
+// has waited for the standby too. A Release that is sent again does not wait: if it is lost in the
+// promotion, the lease is held until it ends.
 //
 // An asynchronous standby misses the operations of its last moments; pg_stat_replication.replay_lag
 // shows how many. After its promotion, acknowledged operations can be lost:
 //
 //   - A lost grant: the name can be granted again while its holder still trusts its lease, even to
-//     the request with its idempotency key. The holder's next renewal returns *lease.NotFoundError
-//     or *lease.StaleError.
+//     a request with the holder's idempotency key. The holder's next renewal returns
+//     *lease.NotFoundError or *lease.StaleError.
 //   - A lost renewal: the lease ends when it would have ended without that renewal.
 //   - A lost release: the lease is held until it ends or is released again.
-//   - An older kept time: a lease that was reported as expired can come back if the standby's clock
-//     is behind.
+//   - An older saved time: a lease that was reported as expired can become valid again if the
+//     standby's clock is behind.
 //
-// Tokens rise all the same, because the promotion begins an era. The next holder of a name has a
-// greater token than all its earlier holders, including those that the standby never received.
-// Guard on the new primary, and FenceTrigger in any database, refuse the earlier ones. A primary
-// that is cut off from an asynchronous standby, or comes back beside the promoted one, goes on
-// granting. Keep clients away from it (a DSN leads to whichever server takes writes).
+// Tokens still rise, because the promotion begins a new era. The next holder of a name has a
+// greater token than all earlier holders, including those that the standby never knew of. Guard
+// on the new primary, and FenceTrigger in any database, refuse the earlier ones. A primary that
+// is cut off from an asynchronous standby, or that comes back while the promoted one runs,
+// continues to grant leases. Keep clients away from it: a DSN with several hosts connects to
+// any server that accepts writes.
 //
 // # Changes that one lock server tells the others
 //
-// A Store is a lease.Messenger. Of several lock servers of one database, one is active and has all queues. A server
-// that cannot reach it, or takes no part in the election, answers by itself. It then notifies the others of the
-// names that it changed or waits for, with NOTIFY on the channel pglatch_lease. lease/leaseserver describes it. A
-// program that releases through a Store of its own sends no message. Then waiters find the free lock by their poll
-// each second.
+// A Store is a lease.Messenger. If several lock servers share one database, one of them is active and has all
+// queues. A server that cannot reach it, or is not part of the election, answers on its own. It then notifies the
+// others of the names that it changed or waits for, with NOTIFY on the channel pglatch_lease. See
+// lease/leaseserver. A program that releases through a Store of its own sends no message. Waiters then find the
+// free lock when they poll, once a second.
 //
 // Messages are not stored, and no guarantee depends on them.
 //
-//	connection lost, server restarts,      listens anew after a second or two, five at most after longer outages, on whichever
+//	connection lost, server restarts,      listens again after a second or two, five at most after longer outages, on whichever
 //	standby is promoted                    server takes writes
 //	network is silent                      the same, after ten seconds at most
 //	a pooler shares server sessions        Listen reports it, and waiters only poll: leaseserver logs changes_not_heard. In
 //	                                       session mode it works
 //	server is a standby                    neither Listen nor Send works; nor does anything else
-//	the queue of notifications is full     Send fails, has the server drop delivered notifications, and is tried again; leases are granted
-//	                                       and released as ever (the cause is a session that listens and stays in a transaction)
+//	the queue of notifications is full     Send fails, makes the server drop delivered notifications, and is tried again; leases are granted and released as usual (the cause is a session that listens and stays in a transaction)
 //	a role without rights                  messages need the rights that leases need, and one more connection
 //
-// Each server has one connection for messages beside the pool's. A message has a transaction of its
-// own, and the server does not wait until it is on disk.
+// Each server has one connection for messages, in addition to the pool's connections. A message is
+// a separate transaction, and the server does not wait until it is on disk.
 //
 // # What it does not guarantee
 //
 //   - That a promoted standby has the last operations, unless it is synchronous: see above.
-//   - The clock of the server, and of the standby that takes its place, can be set. If it jumps
+//   - A clock that is never set, on the server or on the standby that replaces it. If it jumps
 //     forward, leases end early, as package lease says; for the other cases see above. If a standby
-//     had missed the last kept time, it can be behind by that much.
-//   - The store cannot distinguish two standbys that were promoted independently to one timeline
-//     number, copies of a running server's disk, or two restorations of one dump. They count the
-//     same tokens.
+//     had missed the last saved time, the store's time can be behind by that much.
+//   - Different tokens in copies of one database: two standbys that were promoted independently
+//     to the same timeline number, copies of a running server's disk, or two restores of one
+//     dump. The store cannot distinguish these copies, and they count the same tokens.
 //   - A server with fsync off may forget anything in a crash of the machine.
-//   - Writes that are neither guarded nor fenced are not protected. The order of a
-//     guarded transaction's effects elsewhere is not protected either.
+//   - Anything about writes that are neither guarded nor fenced, or about the
+//     order of effects that a guarded transaction has elsewhere.
 //
 // # When something fails
 //
-//	another transaction is at the row      waits Config.LockTimeout, then *lease.BusyError
+//	another transaction locks the row      waits Config.LockTimeout, then *lease.BusyError
 //	guarded writes in flight at Acquire    the same; nothing goes to the server's log
 //	... whose holder is stopped            the server ends its session: idle_in_transaction_session_timeout and others, set by Guard
 //	serialization failure, deadlock        *lease.BusyError
 //	statement_timeout, disk full           *lease.BusyError
 //	too many connections, nobody listens   *lease.BusyError; so is a context that ends before there is a connection
 //	server is a standby, or read-only      *lease.BusyError that says so
-//	server or connection dies meanwhile    an error of the driver: the outcome is unknown; an IdempotencyKey tells
+//	server or connection dies meanwhile    an error of the driver: the outcome is unknown; send again with the IdempotencyKey
 //	context ends meanwhile                 the same
 //	a synchronous standby does not answer  the operation waits until its context ends; the same
-//	server restarts                        leases go on, by its clock
+//	server restarts                        leases continue, by its clock
 //	schema is missing, or an earlier one   lease.ErrNotReady that names Store.Migrate
 //	the lease changed since the snapshot   *lease.BusyError by Guard: try the whole transaction again
 //	Guard outside of a transaction         ErrNoTransaction; nothing is guarded
@@ -258,19 +264,18 @@
 //   - PostgreSQL 14 or later with PL/pgSQL, and a database in UTF-8.
 //   - The schema pglatch_lease, made by Store.Migrate, pglatch or a migration with Schema.
 //   - USAGE on the schema, SELECT, INSERT, UPDATE and DELETE on its tables, and EXECUTE on its
-//     functions. Every role has EXECUTE by default. A migration of the schema keeps rights as they
-//     were granted.
+//     functions. Every role has EXECUTE by default. A migration of the schema keeps the granted
+//     rights.
 //   - The functions pg_control_system and pg_current_wal_lsn, which every role may call by default.
 //   - Places in the server's lock table: one for each guarded transaction, and one for each grant
 //     until its commit, of which a Store has at most 1,024. By default the table has 6,400 (manual,
 //     max_locks_per_transaction).
 //
 // A Sweep from time to time, by any number of processes, keeps the table small. It finds due names
-// by an index that renewals do not touch, and reads the kept count of leases. After 10 ms it begins
-// no further transaction and says so in SweepResult.More. With three million names,
-// of which 300,000 have expired, half of the sweeps take up to 30 ms on a busy machine with two
-// cores.
+// by an index that renewals do not touch, and reads the stored count of leases. After 10 ms it
+// begins no further transaction, and sets SweepResult.More. With three million names, of which
+// 300,000 have expired, half of the sweeps take up to 30 ms on a busy machine with two cores.
 //
-// A long transaction, such as a dump, keeps pages from being cleaned up. Operations on a name that
-// changes often then read such pages over and over: end such transactions.
+// A long transaction, such as a dump, prevents the cleanup of pages. Operations on a name that
+// changes often then read such pages again and again: end such transactions.
 package postgres

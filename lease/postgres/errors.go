@@ -19,12 +19,12 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// ErrNoTransaction says that Guard or GuardSQL did not run in a transaction, so the guard ended
-// with its own statement. Nothing is guarded. It says nothing about the lease.
+// ErrNoTransaction means that Guard or GuardSQL did not run in a transaction, so the guard
+// ended with its own statement. Nothing is guarded. The error does not depend on the lease.
 var ErrNoTransaction = sessions.ErrNoTransaction
 
-// ErrReadOnly says that a guard got a read-only transaction, which is aborted: a guard locks the lease's row.
-// It says nothing about the lease.
+// ErrReadOnly means that a guard got a read-only transaction, which it cannot use, because it locks the
+// lease's row. The transaction is aborted. The error does not depend on the lease.
 var ErrReadOnly = txguard.ErrReadOnly
 
 var (

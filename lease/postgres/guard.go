@@ -24,11 +24,12 @@ type Beginner = txguard.Beginner
 type PgxTx = pgsession.PgxTx
 
 // A SQLTx has the methods that GuardSQL needs of a transaction. *sql.Tx has them, and so do the
-// transactions of libraries on top of it. Guard sends no arguments, so their placeholder style does
+// transactions of libraries built on it. Guard sends no arguments, so their placeholder style does
 // not matter. *sql.DB and *sql.Conn have the methods too, and are refused with ErrNoTransaction.
 type SQLTx = pgsession.SQLTx
 
-// A TxEndedError reports that the function run by InTx ended the transaction. It says what is committed then.
+// A TxEndedError reports that the function that InTx ran has ended the transaction. It says what
+// was committed.
 type TxEndedError = txguard.TxEndedError
 
 // Guard lets the transaction continue only if the claim is the current one and its lease has not expired.
@@ -37,13 +38,14 @@ type TxEndedError = txguard.TxEndedError
 // of the leases, by any connection, including one through a transaction pooler. Guard also sets the
 // transaction's idle_in_transaction_session_timeout to the time left of the lease, at least a second, and
 // client_connection_check_interval and tcp_keepalives as the guards of elections do. Shorter settings
-// stay. So a holder that stops halfway or dies does not block others for long.
+// stay unchanged. So a holder that dies, or stops in the middle of the transaction, does not block others
+// for long.
 //
 // If the claim is not the current one, Guard returns *lease.StaleError, *lease.ExpiredError or
 // *lease.NotFoundError, and the transaction is aborted: it cannot write any more. After
 // *lease.BusyError, such as a serialization failure, the whole transaction may be tried again. In
-// REPEATABLE READ and SERIALIZABLE, *lease.BusyError can also say that the lease changed after the
-// transaction's snapshot was taken: it was granted, renewed or released. So make Guard the first
+// REPEATABLE READ and SERIALIZABLE, *lease.BusyError can also mean that the lease was granted,
+// renewed or released after the transaction's snapshot was taken. So make Guard the first
 // statement. Guard returns ErrReadOnly if the transaction is read-only, and lease.ErrNotReady if
 // the schema is missing or was made by an older version. If ctx ended, Guard returns its cause.
 // Any other error is the driver's. After all of these errors the transaction is aborted.
@@ -66,16 +68,16 @@ func GuardSQL(ctx context.Context, tx SQLTx, c lease.Claim) error {
 }
 
 // InTx runs fn in a transaction that commits only if the claim is the current one and its lease has not
-// expired. It guards twice: first, and again just before the commit, outside of all savepoints. It also checks
-// that the transaction is still the one that InTx began. fn may use savepoints (tx.Begin). It must neither
-// commit nor roll back tx, nor reset its settings (RESET ALL).
+// expired. It guards twice: before fn, and again just before the commit, outside of all savepoints. It also
+// checks that the transaction is still the one that InTx began. fn may use savepoints (tx.Begin). It must
+// neither commit nor roll back tx, nor reset its settings (RESET ALL).
 //
 // The error is one of these:
 //
-//   - fn's: the transaction is rolled back, as it is after a panic
+//   - the error of fn: the transaction is rolled back, as it is after a panic
 //   - Guard's
-//   - the commit's: if its connection failed, the commit can have taken effect, under this lease, like any
-//     commit
+//   - the error of the commit: if its connection failed, the commit can have taken effect, under this
+//     lease, like any commit
 //   - a *TxEndedError, if fn ended the transaction despite the rule above
 func InTx(ctx context.Context, pool Beginner, c lease.Claim, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return InTxOptions(ctx, pool, pgx.TxOptions{}, c, fn)

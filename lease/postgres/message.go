@@ -23,7 +23,7 @@ const sendSQL = `SELECT pg_catalog.set_config('synchronous_commit', 'off', true)
 // only while the queue is not full.
 const usageSQL = `SELECT pg_catalog.pg_notification_queue_usage()`
 
-// Send implements lease.Messenger by NOTIFY.
+// Send implements lease.Messenger with NOTIFY.
 func (s *Store) Send(ctx context.Context, messages []string) error {
 	pass := func(pgx.CollectableRow) error { return nil }
 	err := s.rows(ctx, pass, sendSQL, messages)
@@ -37,8 +37,8 @@ func (s *Store) Send(ctx context.Context, messages []string) error {
 // at most.
 const listenProbe = 5 * time.Second
 
-// Listen implements lease.Messenger by LISTEN, on a connection of its own beside the pool's. It
-// fails if a pooler shares the server's sessions, because another client would receive the
+// Listen implements lease.Messenger with LISTEN, on a connection that is not one of the pool's.
+// It fails if a pooler shares the server's sessions, because another client would receive the
 // notifications.
 func (s *Store) Listen(ctx context.Context, ready func(), receive func(message string)) error {
 	pool := s.pool.Config()

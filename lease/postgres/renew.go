@@ -10,8 +10,8 @@ import (
 const renewSQL = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.renew($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text, $7::text[]) AS a ORDER BY a.i`
 
 // RenewAll renews many leases in one statement, so in one transaction with one commit. A request
-// that cannot be granted does not affect the others. If there are several requests, one whose row
-// another transaction has locked returns *lease.BusyError at once, without a wait.
+// that cannot be granted does not affect the others. If there are several requests, and another
+// transaction has locked the row of one of them, that request gets *lease.BusyError at once.
 func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
 	var b batch
 	results := make([]lease.RenewResult, len(all))

@@ -40,17 +40,17 @@ var schema = pgtable.Schema{
 }
 
 // Schema returns the SQL, for migrations, that makes the schema pglatch_lease or updates an older
-// one. It can be run again. Run it in one transaction: processes that run it at a time then wait
-// for each other. It fails, and changes nothing, if the schema is of a later version than this
+// one. It can be run again. Run it in one transaction: processes that run it at the same time then
+// wait for each other. It fails, and changes nothing, if the schema is of a later version than this
 // program's. Users of a Store need USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on its
 // tables. Users of Guard need USAGE, SELECT and UPDATE.
 func Schema() string { return schema.Script() }
 
-// Migrate makes the schema pglatch_lease or updates an older one. If the schema is as new as this
-// program or newer, Migrate does nothing and needs only USAGE and SELECT. Many processes may call it at a time,
-// and beside running programs. It returns *lease.BusyError if transactions with a Guard, or other
-// users of the tables, did not end within Config.LockTimeout, and if it was the victim of a deadlock
-// with one. Nothing was done then: try again.
+// Migrate makes the schema pglatch_lease or updates an older one. If the schema is as new as this program or
+// newer, Migrate does nothing and needs only USAGE and SELECT. Many processes may call it at the same time, and
+// while programs use the store. It returns *lease.BusyError if transactions with a Guard, or other users of the
+// tables, did not end within Config.LockTimeout. It returns the same error if it was the victim of a deadlock
+// with one of them. In both cases nothing was done: try again.
 func (s *Store) Migrate(ctx context.Context) error {
 	err := s.schema.Migrate(ctx, s.pool, s.wait)
 	switch code := sqlstate.Of(err); {

@@ -51,8 +51,8 @@ func New(config Config) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the Store's own pool, after the operations in flight. A pool of the
-// caller's stays open.
+// Close waits for the operations in flight, and closes the Store's own pool. A
+// pool that the caller passed stays open.
 func (s *Store) Close() {
 	s.group.close()
 	if s.own {
@@ -108,8 +108,8 @@ func (s *Store) Release(ctx context.Context, c lease.Claim) error {
 	return s.ReleaseKeyed(ctx, lease.ReleaseRequest{Claim: c})
 }
 
-// ReleaseKeyed ends a lease; see lease.KeyedReleaser. It waits for guarded writes as little as
-// Release.
+// ReleaseKeyed ends a lease; see lease.KeyedReleaser. Like Release, it does not wait for
+// guarded writes.
 func (s *Store) ReleaseKeyed(ctx context.Context, r lease.ReleaseRequest) error {
 	o, err := newRelease(r)
 	if err != nil {
@@ -134,9 +134,9 @@ func released(r lease.ReleaseRequest, a answer) error {
 }
 
 // HandOver implements lease.HandOverer in one statement. If guarded writes of the ended lease are
-// in flight, the acquire is *lease.BusyError at once, because the release, which is done, would
-// wait with it. If other transactions are at the row, HandOver waits for them, and release and
-// acquire are two transactions.
+// in flight, the acquire fails at once with *lease.BusyError, because otherwise the release,
+// which is done, would have to wait with it. If other transactions have locked the row, HandOver
+// waits for them, and release and acquire are two transactions.
 func (s *Store) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, ofRelease, ofAcquire error) {
 	release, ofRelease := newRelease(r)
 	acquire, ofAcquire := newAcquire(next)

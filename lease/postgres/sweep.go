@@ -19,9 +19,9 @@ const (
 )
 
 // Sweep sweeps as lease.Store says, in transactions of a hundred names each. After 10 ms
-// it begins no further transaction. It waits for no name: names that others are changing
-// are left for the next sweep. After an error, the result has the counts of the
-// transactions before it.
+// it begins no further transaction. It does not wait for any name: names that others are
+// changing are left for the next sweep. After an error, the result has the counts of the
+// transactions that succeeded before it.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
 	return rules.Transactions(r, sweepBatch, 0, func(retention time.Duration, limit int, total *lease.SweepResult) (int, error) {
 		var touched, expired, removed int

@@ -15,14 +15,15 @@ import (
 const FencedCode = "PGL02"
 
 // FenceTrigger returns the SQL, for a migration, of a trigger that fences a table. The trigger
-// refuses to update a row with a token in column that is lower than the row's, or null. The refusal
-// is an error with FencedCode, which aborts the transaction. It is for writers that cannot use
-// Guard: other databases, and transactions that are not on the database of the leases.
+// refuses an update that sets column to a token that is null, or lower than the row's present
+// token. The refusal is an error with FencedCode, which aborts the transaction. It is for writers
+// that cannot use Guard: other databases, and transactions that are not on the database of the
+// leases.
 //
-// Each update must set the column to the token of the writer's lease; an update that leaves it out
-// is not refused. A deletion forgets the token. table is "table", found by the search_path, or
-// "schema.table"; both names are taken literally. The column must be a bigint. The SQL can be run
-// again.
+// Each update must set the column to the token of the writer's lease; an update that does not set
+// the column is not refused. When a row is deleted, its token is forgotten. table is "table",
+// found by the search_path, or "schema.table"; both names are taken literally. The column must be
+// a bigint. The SQL can be run again.
 func FenceTrigger(table, column string) string {
 	path := strings.SplitN(table, ".", 2)
 	last := len(path) - 1

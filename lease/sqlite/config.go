@@ -16,17 +16,17 @@ const (
 	DefaultCacheBytes  = 32 << 20
 )
 
-// Durability says which failures an answer survives.
+// Durability says which failures an answered change survives.
 type Durability uint8
 
 // The durabilities.
 const (
-	// Durable answers survive a crash of the machine and a power failure: each transaction is
-	// synced to the disk before any of its requests is answered.
+	// Durable: answered changes survive a crash of the machine and a power failure. Each
+	// transaction is synced to the disk before any of its requests is answered.
 	Durable Durability = iota
-	// Relaxed answers survive a crash of the process, including kill -9. A crash of the machine can
-	// undo the last transactions: leases, and with them their tokens, which are then granted again.
-	// Use it for tests, and for work that needs no fencing.
+	// Relaxed: answered changes survive a crash of the process, including kill -9. A crash of the
+	// machine can undo the last transactions, so leases are lost, and their tokens are granted
+	// again. Use it for tests, and for work that needs no fencing.
 	Relaxed
 )
 
@@ -39,18 +39,18 @@ func (d Durability) String() string {
 	return durabilityNames[d]
 }
 
-// A Config configures a Store. All fields have good zero values.
+// A Config configures a Store. The zero value of every field is a good default.
 type Config struct {
-	// Durability says which failures an answer survives. Default: Durable.
+	// Durability says which failures an answered change survives. Default: Durable.
 	Durability Durability
 
 	// BusyTimeout is how long a transaction waits while another program, such as a backup or the
-	// sqlite3 shell, has the file locked. After it, the error is *lease.BusyError. 0 =
+	// sqlite3 shell, has the file locked. After that time, the error is *lease.BusyError. 0 =
 	// DefaultBusyTimeout, negative = no wait.
 	BusyTimeout time.Duration
 
-	// CacheBytes is about how much memory cached rows may take; decisions on cached rows need no
-	// read. 0 = DefaultCacheBytes, negative = no cache.
+	// CacheBytes is about how much memory cached rows may take. If a row is cached, a decision
+	// need not read it. 0 = DefaultCacheBytes, negative = no cache.
 	CacheBytes int
 
 	// Logger receives failed transactions, a clock that was set back, and a lost or damaged WAL.

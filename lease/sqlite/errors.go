@@ -38,14 +38,14 @@ const (
 	retryFull = time.Second
 )
 
-// A FileError describes a problem with the file. Its condition is one of this package's, for
-// errors.Is.
+// A FileError describes a problem with the file. Its Condition is one of the conditions of
+// this package, for errors.Is.
 type FileError struct {
 	Op        string // the operation: "open", "begin", …
 	Path      string
 	Condition error
 	Cause     error // the error of SQLite or the system; may be nil
-	Stopped   bool  // the Store has stopped for good: the error matches lease.ErrBroken
+	Stopped   bool  // the Store has stopped permanently: the error matches lease.ErrBroken
 }
 
 func (e *FileError) Error() string {

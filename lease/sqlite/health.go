@@ -18,10 +18,10 @@ const (
 	enoughSpace = 256 << 10
 )
 
-// Health implements [lease.HealthReporter]. It returns what a change would return now. If no change
-// was stored within the last second, or the last one failed, Health stores the time, as a change
-// does. So it detects a full disk, a file that cannot be written, and a store that has stopped
-// (lease.ErrBroken). If the disk does not answer, Health waits until ctx ends.
+// Health implements [lease.HealthReporter]. It returns the error that a change would return now. If
+// no change was stored within the last second, or the last change failed, Health stores the time,
+// as a change does. So it detects a full disk, a file that cannot be written, and a store that has
+// stopped (lease.ErrBroken). If the disk does not answer, Health waits until ctx ends.
 func (s *Store) Health(ctx context.Context) error {
 	return s.do(ctx, func(t *txn) error {
 		t.seen = t.seen || t.now.Sub(t.w.proven) >= trialAge

@@ -14,8 +14,8 @@ import (
 
 // A Store keeps leases in a file. It is safe for concurrent use. One goroutine decides all changes,
 // one after the other; requests that arrive together share a transaction. If a context ends, its
-// operation stops waiting: if the request was not begun, it is dropped; else the outcome is
-// unknown.
+// operation stops waiting: if its request was not begun yet, the request is dropped; else the
+// outcome is unknown.
 type Store struct {
 	writer    *writer
 	reader    *reader
@@ -188,8 +188,8 @@ func (s *Store) do(ctx context.Context, decide func(*txn) error) error {
 
 // Stats are the counts of a Store since it was opened.
 type Stats struct {
-	Requests     uint64 // that were decided, or failed with their transaction
-	Transactions uint64 // that decided them: one sync each, if they changed anything
+	Requests     uint64 // requests that were decided, or that failed with their transaction
+	Transactions uint64 // transactions that decided them: one sync each, if they changed anything
 	Busy         uint64 // requests that failed with *lease.BusyError because of another program, or because too many waited
 	Failed       uint64 // requests whose transaction failed for another reason, such as a full disk
 }
@@ -206,7 +206,7 @@ func (s *Store) Stats() Stats {
 }
 
 // Close finishes all accepted requests, then closes the file. Later requests get ErrClosed. All
-// concurrent calls wait, and return the same.
+// concurrent calls wait, and return the same result.
 func (s *Store) Close() error { return s.close() }
 
 // clone copies metadata; empty metadata is nil.

@@ -13,9 +13,9 @@ import (
 const sweepSize = 32
 
 // Sweep implements [lease.Store]. It reads some due names without the writer, and decides them in a
-// transaction, which other requests share. It repeats that until nothing is due, SweepRequest.Limit
-// names were read, or 10 ms have passed. At last it counts the held leases. If a transaction fails,
-// the result has the counts of the ones before.
+// transaction that other requests share. It repeats that until nothing is due, SweepRequest.Limit
+// names were read, or 10 ms have passed. Last, it counts the held leases. If a transaction fails,
+// the result has the counts of the transactions before it.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
 	return rules.Transactions(r, sweepSize, s.sweepTime, func(retention time.Duration, limit int, total *lease.SweepResult) (int, error) {
 		return s.sweepSome(ctx, retention, limit, total)
