@@ -112,8 +112,8 @@ func TestTheWordsOfTheDocsAreThoseOfTheResults(t *testing.T) {
 	for _, ratio := range dedicated[:4] { // those with random keys
 		least, most = min(least, ratio), max(most, ratio)
 	}
-	says(fmt.Sprintf("pglatch makes %.1f to %.1f of the loop's cycles", least, most))
-	says(fmt.Sprintf("on one connection %.1f with one worker, %.1f with 8 and %.1f with 64", one[0], one[1], one[2]))
+	says(fmt.Sprintf("pglatch makes %.1f to %.1f times as many cycles as the loop", least, most))
+	says(fmt.Sprintf("On one connection, the ratio is %.1f with one worker, %.1f with 8 and %.1f with 64", one[0], one[1], one[2]))
 	for _, ratio := range append(dedicated[4:8:8], one[4:8]...) {
 		assert.InDelta(t, 75, ratio, 10, "65 to 84 times as fast where many wait")
 	}
@@ -121,7 +121,7 @@ func TestTheWordsOfTheDocsAreThoseOfTheResults(t *testing.T) {
 	short := strings.Count(results, "| SHORT")
 	require.Less(t, short, len(words))
 	wanted := short + strings.Count(results, "| PASS")
-	says(fmt.Sprintf("Of the %d figures that we want, this run is **short of %s**", wanted, words[short]))
+	says(fmt.Sprintf("Of our %d target figures, this run **misses %s**", wanted, words[short]))
 	readme := strings.Join(strings.Fields(readText(t, "../../../README.md")), " ")
-	assert.True(t, strings.Contains(readme, fmt.Sprintf("the %s of %d goals not reached", words[short], wanted)), "README says another number")
+	assert.True(t, strings.Contains(readme, fmt.Sprintf("the %s of %d missed targets", words[short], wanted)), "README says another number")
 }
