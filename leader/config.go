@@ -85,7 +85,7 @@ type Config struct {
 	// SettleDelay.
 	//
 	// true = leadership is kept and renewed until the work has ended. StepDown's ctx still bounds
-	// it.
+	// that wait.
 	//
 	// In both cases the timeout is logged, and OnError receives an error that matches
 	// ErrDrainExceeded. With true, OnError is called while this node still leads. A program whose

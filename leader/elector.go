@@ -175,8 +175,8 @@ func (e *Elector) begin(ctx, bound context.Context) (l *lifecycle, began bool) {
 //   - Run waits for its work to return, at most for DrainTimeout. The node keeps renewing meanwhile.
 //   - Leadership is released.
 //
-// Shutdown returns nil when the Elector is stopped, which includes an Elector before Start. If ctx ends
-// first, the error matches ctx's cause, and the stop continues.
+// Shutdown returns nil when the Elector is stopped, or if it was never started. If ctx ends first, the
+// error matches ctx's cause, and the stop continues.
 func (e *Elector) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	l := e.lifecycle

@@ -12,7 +12,8 @@ import (
 //   - If a method returns without an error, its effect is as durable as the store promises.
 //   - After an error of this package, nothing has changed.
 //   - After any other error, the outcome is unknown.
-//   - If a request's Validate refuses it, the method returns that *InvalidError.
+//   - If a request is not valid, the method returns the *InvalidError that the request's Validate
+//     returns.
 type Store interface {
 	// Acquire grants a lease on a name if nobody has one. This does not depend on a Sweep. It
 	// returns *HeldError if somebody has a lease, or if a LockDelay or MinHold is not over.

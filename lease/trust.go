@@ -29,7 +29,7 @@ func (m Moment) Passed() bool { return m.at.Passed() }
 // machine was suspended, so call Passed where that matters.
 func (m Moment) Time() time.Time { return m.at.Mono }
 
-// Trust returns the Moment until which a client may act on a lease. sent is the result of Now from
+// Trust returns the Moment up to which a client may act on a lease. sent is the result of Now from
 // just before the client sent the request that l answers. The store cannot have begun to count
 // before that, however long the answer took. Trust subtracts margin from the end; 0 = a tenth of
 // Remaining, negative = none.

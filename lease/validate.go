@@ -12,7 +12,7 @@ import (
 // longestShown is how many bytes of a refused value an InvalidError shows.
 const longestShown = 64
 
-// ValidateName returns an *InvalidError unless a lock can have the name. Valid names are 1 to
+// ValidateName returns an *InvalidError if the name is not valid for a lock. Valid names are 1 to
 // MaxName bytes of valid UTF-8 without control characters. No segment between slashes may be "." or
 // "..": names appear in URL paths, where clients and proxies resolve these segments, escaped or not
 // (RFC 3986, section 6.2.2).

@@ -50,7 +50,7 @@ type Backend interface {
 }
 
 // A Backend may also implement these interfaces, and io.Closer. Close drops everything at once, connections
-// included, without waiting for the network. The next TryAcquire starts anew. Close may be called again.
+// included, without waiting for the network. The next TryAcquire starts afresh. Close may be called again.
 type (
 	// A Waiter detects when an attempt is worthwhile. Wait returns nil when leadership may be free. The
 	// backend may then already hold leadership: the Elector always calls TryAcquire or Release next, which

@@ -66,7 +66,7 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	return records[0], nil
 }
 
-// List implements [lease.Store]. It reads in pages, and holds nothing between them.
+// List implements [lease.Store]. It reads in pages, and holds no lock or connection between them.
 func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
 	return rules.List(r, func(after string, size int) ([]lease.Record, error) {
 		return s.read(ctx, s.reader.page, after, r.Prefix, size)

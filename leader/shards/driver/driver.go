@@ -54,9 +54,9 @@ type Session interface {
 	// one round trip, terms included.
 	Claim(ctx context.Context, names []string) ([]Grant, error)
 
-	// Release gives up names, so that others can claim them at once. A name that the session does not own is
-	// not an error and stays unchanged. After an error, the ownership of the names ends after the ttl at the
-	// latest. The session ensures that, if necessary by ending itself.
+	// Release gives up names, so that others can claim them at once. If the session does not own a name,
+	// that is not an error, and the name stays unchanged. After an error, the ownership of the names ends
+	// after the ttl at the latest. The session ensures that, if necessary by ending itself.
 	Release(ctx context.Context, names []string) error
 
 	// Renew extends the session, and everything it owns, until ttl after the start of the call. lost lists

@@ -11,9 +11,9 @@ import (
 // SQLite's WAL from being reused.
 const pageSize = 500
 
-// List yields records page by page; see lease.Store. Between pages it holds nothing, so its caller
-// may use the Store. page returns at most size records in the order of their names: those after a
-// name, starting at the prefix.
+// List yields records page by page; see lease.Store. Between pages it holds no lock or connection,
+// so its caller may use the Store. page returns at most size records in the order of their names:
+// those after a name, starting at the prefix.
 func List(r lease.ListRequest, page func(after string, size int) ([]lease.Record, error)) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if err := r.Validate(); err != nil {

@@ -20,8 +20,8 @@ var errTokens = errors.New("lease: no token is left")
 func NewID() string { return rand.Text() }
 
 // Acquire decides a valid request. It returns the new row. If the same request got the lease
-// before, that is row itself, with its Version. floor is no less than the version of any name that
-// a sweep dropped; id is for a new lease.
+// before, that is row itself, with its Version. floor is not less than the version of any name
+// that a sweep dropped; id is the ID for a new lease.
 func Acquire(row Row, floor uint64, now time.Time, r lease.AcquireRequest, id string) (Row, lease.Lease, error) {
 	held := row.State(now) == lease.Held
 	if held && r.IdempotencyKey != "" && r.IdempotencyKey == row.IdempotencyKey && r.Holder == row.Holder {

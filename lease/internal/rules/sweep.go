@@ -33,10 +33,10 @@ func Sweep(row Row, now time.Time, retention time.Duration) Sweeping {
 // sweepTime is how long a sweep begins further transactions, unless a test says otherwise.
 const sweepTime = 10 * time.Millisecond
 
-// Transactions sweeps in transactions of at most size names. It begins none after bound, 0 = 10 ms,
-// so that the cost of a sweep does not grow with the backlog. sweep makes one transaction, adds its
-// counts to total, and returns how many names were due. At last, held counts the held leases. After
-// an error, the result has the counts of the transactions before it.
+// Transactions sweeps in transactions of at most size names. After bound (0 = 10 ms) it begins no
+// further transaction, so that the cost of a sweep does not grow with the backlog. sweep makes one
+// transaction, adds its counts to total, and returns how many names were due. Last, held counts the
+// held leases. After an error, the result has the counts of the transactions before it.
 func Transactions(r lease.SweepRequest, size int, bound time.Duration,
 	sweep func(retention time.Duration, limit int, total *lease.SweepResult) (due int, err error), held func() (int, error),
 ) (total lease.SweepResult, err error) {
