@@ -1,5 +1,5 @@
 // Package etcd keeps leases in an etcd cluster: a lease.Store that survives the loss of any
-// machine, as long as a majority of the members can talk to each other. It is a module of its own,
+// machine, as long as a majority of the members can talk to each other. It is a separate module,
 // and needs etcd 3.5 or later.
 //
 //	store, err := etcd.Open(ctx, etcd.Config{Client: clientv3.Config{Endpoints: []string{"a:2379", "b:2379", "c:2379"}}})
@@ -17,20 +17,21 @@
 //   - Every acknowledged change is on the disks of a majority. It survives kill -9 of any member,
 //     the loss of the leader, and the permanent loss of a minority.
 //   - Each answer is from a majority. Reads are linearizable, and each change is one transaction
-//     that compares the data on which it was decided. A member that is cut off answers nothing. What
-//     a Store remembers of a name only saves a read before a transaction.
+//     that compares the data on which it was decided. A member that is cut off does not answer. A
+//     Store remembers data of names only to save a read before a transaction.
 //   - Leases do not depend on the clock of a client or lock server, or on the wall clock of a
-//     member. If clocks differ, by seconds or years, that shows only in the times for people.
+//     member. If these clocks differ, by seconds or years, only the times that are shown to
+//     people differ.
 //   - While no majority answers, an operation ends with *lease.BusyError after Config.Timeout. If
-//     its transaction was already sent, the error says that the outcome is unknown. etcd orders
-//     nothing by then that it can undo later: a later effect is that very operation.
+//     its transaction was already sent, the error says that the outcome is unknown. etcd does not
+//     undo a change later, and if there is a later effect, it is exactly that of this operation.
 //
 // # What time it is
 //
 // A lease lasts as long as one of its keys exists, which is attached to an etcd lease. The
 // cluster's leader counts that down on its monotonic clock, and removes the key by a transaction,
-// in the order of all others. From then on no read finds the lease, and it never comes back.
-// LockDelay, MinHold and MaxLifetime are keys of the same kind.
+// in the order of all others. From then on no read finds the lease, and it never becomes valid
+// again. LockDelay, MinHold and MaxLifetime are keys of the same kind.
 //
 //   - etcd counts whole seconds. A TTL, LockDelay, MinHold or MaxLifetime is rounded up, never
 //     down. A TTL is no less than etcd allows: one and a half election timeouts, 2 s with etcd's
@@ -41,30 +42,32 @@
 //     longer then, by no more than their whole time. They are never shorter: if the leader changed
 //     between the count and the transaction, the lease is counted again.
 //   - A leader can be stopped, or its machine or disk can hang. When it resumes, it ends the leases
-//     that are over by its own count, whatever the next leader has renewed (etcd issue 15247,
+//     that are over by its own count, even if the next leader has renewed them (etcd issue 15247,
 //     partly fixed in etcd 3.7). So the first renewal in each term of etcd's leaders replaces the
 //     etcd leases of the lease, its LockDelay and MaxLifetime. No earlier leader counts the new
-//     ones. That costs one more message for each, once in a term. A lease that was not renewed
-//     since ends when its last renewal said, at the earliest; Get can report a longer time.
+//     ones. That costs one more message for each, once in a term. A lease that has not been renewed
+//     since then ends no earlier than its last renewal said; Get can report a longer time.
 //   - AcquiredAt, ExpiresAt and the times that Sweep uses come from the writer's wall clock. They
 //     are moved so that the times of one name never contradict each other.
 //
 // # Why tokens rise
 //
 // The first token of a name is the revision of the transaction that acquired it, and each later
-// token is one more. Each acquire takes a revision, so a name that a sweep forgot begins above all
-// its earlier tokens. Versions are revisions. Compaction changes neither.
+// token is one more. Each acquire makes a new revision, so a name that a sweep forgot begins above
+// all its earlier tokens. Versions are revisions. Compaction changes neither tokens nor versions.
 //
-// A cluster whose history was cut off repeats revisions. So tokens have an era, which adds a
-// trillion (2^40) each. Before a store first changes something on a new connection, it compares the
-// cluster with the stored description of it. It begins an era if one of these has changed:
+// If the end of a cluster's history is lost, the cluster repeats revisions. So tokens have an era;
+// each era adds a trillion (2^40) to the tokens. Before a store makes its first change on a new
+// connection, it compares the cluster with a stored description. It begins a new era if one of
+// these has changed:
 //
 //   - the id of the cluster: another cluster, or one that was restored with another token or
 //     addresses
 //   - the ids of its members: --force-new-cluster, after which the survivor may lack data that it
 //     had missed; and any change of the membership, which costs an era and nothing else
-//   - the difference between the length of the log and the number of revisions. It never falls in one
-//     history. A snapshot restored under the same names, addresses and token has a new, short log
+//   - the difference between the length of the log and the number of revisions, if it has fallen. It
+//     never falls within one history, but a snapshot that was restored under the same names,
+//     addresses and token has a new, short log
 //   - the greatest revision that this process has seen, if the cluster's is less
 //
 // The other stores detect the new era at their first acquire that is refused because of it, and
@@ -76,36 +79,36 @@
 //     process that saw the first reveal it.
 //   - So does a copy of the members' data directories that replaces them (a machine's snapshot),
 //     unless a process saw later revisions.
-//   - If an operator deletes a key, it is forgotten. If that is <prefix>\x00era, the eras begin
-//     anew.
+//   - If an operator deletes a key, it is forgotten. If that key is <prefix>\x00era, the eras
+//     start over.
 //
 // In the first two cases, restore with etcdutl snapshot restore --bump-revision 1000000000
 // --mark-compacted.
 //
 // # What it does not guarantee
 //
-//   - lease/postgres.Guard has no counterpart: no transaction elsewhere waits for etcd. The token
-//     is the fence: the resource must refuse a token below the greatest it has seen.
+//   - lease/postgres.Guard has no counterpart: etcd cannot guard a transaction of another system.
+//     The token is the fence: the resource must refuse a token below the greatest it has seen.
 //   - Leases that a restored snapshot or a forced new cluster does not contain are lost. Tokens
 //     fence their holders.
-//   - AcquireWait serves in no order: a watch wakes all waiters for a name, and all of them ask
-//     then.
+//   - AcquireWait has no order: a watch wakes all waiters for a name, and all of them then
+//     request it.
 //   - As with any etcd, a member whose disk reports a sync that it has not done voids the
 //     guarantees.
 //
 // # Several lock servers
 //
-// A Store is a lease.Messenger. Of several lock servers of one cluster, one is active and has all
-// queues. A server that cannot reach it, or takes no part in the election, answers by itself. It
-// tells the others which names it changed or waits for; lease/leaseserver describes it. Send is a put of one key, and listeners watch it: all
-// receive all puts in the order of their revisions.
+// A Store is a lease.Messenger. Of several lock servers of one cluster, one is active and has all queues. A server that cannot reach it, or
+// takes no part in the election, answers on its own. It notifies the others of the names that it changed or waits for: see lease/leaseserver.
+// Send is a put of one key. Listeners watch that key, so all of them receive all puts in the order of their revisions.
 //
 //   - If a member dies or a connection ends, no message is lost: the watch continues at another
 //     member where it stopped. It cannot if the history was compacted meanwhile, the cluster was
-//     replaced, or only a member without a leader is reachable. Then Listen ends, within 10 s and
-//     Config.Timeout, and the server begins anew. Until then its waiters poll once a second.
+//     replaced, or only a member without a leader is reachable. Then Listen ends, within 10 s
+//     plus Config.Timeout, and the server starts it again. Until then its waiters poll once a
+//     second.
 //   - A server has one put in flight at a time, with all pending names, up to 64 KiB, and reads the
-//     key each 5 s. The key keeps the last put. The others are history, like each change of a
+//     key every 5 s. The key keeps the last put. The others are history, like each change of a
 //     lease: make etcd compact it, with --auto-compaction-retention=1h.
 //
 // # What is stored
@@ -130,29 +133,31 @@
 //	                   quickly, the message goes out before the release, and the hand-over is the transaction
 //	refusal, Get       a read, and a message for each time that is reported
 //
-// A transaction is a commit of etcd's. A cycle is two, as with etcd's own mutex. Operations on
-// different names that run at the same time share both requests:
+// A transaction is one commit of etcd. A cycle of acquire and release needs two, as with
+// etcd's own mutex. Operations on different names that run at the same time share both
+// requests:
 //
-//   - An operation that finds no other one under way goes out at once. What arrives while two
-//     requests are under way goes out in the next one. A request that etcd does not answer delays it
-//     for 25 ms, or twice as long as the last request took, and for no more than 250 ms.
-//   - A shared transaction consists of one for each name, with its own comparison. If one comparison
-//     fails, the others' effects stay. At most 100 names share one, and 256 KiB. If the members
-//     allow less (--max-txn-ops, --max-request-bytes), it is sent in parts.
-//   - If a shared transaction has no answer, its outcome is unknown to each of its callers, as with
-//     one of their own. A caller that leaves does not end it.
+//   - An operation that finds no other one under way goes out at once. Operations that arrive while
+//     two requests are under way go out in the next one. A request that etcd does not answer delays
+//     the next one for 25 ms, or for twice the time of the last request, but for no more than
+//     250 ms.
+//   - A shared transaction has one part for each name, with its own comparison. If one comparison
+//     fails, the other parts still take effect. One transaction has at most 100 names and 256 KiB.
+//     If the members allow less (--max-txn-ops, --max-request-bytes), it is sent in parts.
+//   - If a shared transaction gets no answer, its outcome is unknown to all its callers, as with a
+//     transaction of their own. If a caller's context ends, the transaction continues.
 //   - Locks of one TTL that are acquired or renewed at the same time share an etcd lease, which was
 //     renewed for them. It is not renewed again while it has a key: the next renewal of a lock
-//     attaches the lock to another one. So each lock ends for itself.
+//     attaches the lock to another one. So the end of one lock does not affect the others.
 //
 // Further savings:
 //
-//   - A Store remembers the last 8,192 names or so that it changed. It reads a name that it does not
-//     remember, and that is one request more. If another store has changed the name, the
-//     transaction does nothing, reads the name, and is decided again.
-//   - A Store reuses the etcd leases of released locks, up to 1,024. It gets one of each TTL ahead,
-//     by a commit for which no operation waits. If it has none of a TTL, an operation waits for that
-//     commit instead of the message.
+//   - A Store remembers the last 8,192 names or so that it changed. If it does not remember a name,
+//     it must read it first, which costs one more request. If another store has changed the name,
+//     the transaction does nothing, reads the name, and is decided again.
+//   - A Store reuses the etcd leases of released locks, up to 1,024. For each TTL, it gets one in
+//     advance, by a commit for which no operation waits. If it has none for a TTL, an operation
+//     waits for that commit instead of the message.
 //   - RenewAll has 200 renewals under way at a time.
 //
 // A Store of 0.1.0 does not know shared etcd leases, and fails for names that have one. Do not run
@@ -170,7 +175,7 @@
 //	no majority                            *lease.BusyError, or an unknown outcome, after Config.Timeout
 //	the store is with the minority         the same: it reads nothing old
 //	a member is stopped and resumes        the others serve; it catches up
-//	the leader's clock runs fast or slow   a tenth, as Trust allows for, does no harm; wall clocks are not used
+//	the leader's clock runs fast or slow   up to a tenth, which Trust allows for, does no harm; wall clocks are not used
 //	etcd has no space (NOSPACE alarm)      *lease.BusyError, or an unknown outcome; Health says so; leases end as usual,
 //	                                       and last as long as they are renewed, though each renewal fails: compact, defragment, disarm
 //	too many requests for etcd             *lease.BusyError

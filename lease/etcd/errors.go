@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// ErrDenied says that the cluster does not know the user, or denies it the store's keys. Nothing
-// was done. Its error also matches lease.ErrNotReady.
+// ErrDenied means that the cluster does not know the user, or denies it access to the store's
+// keys. Nothing was done. The error also matches lease.ErrNotReady.
 var ErrDenied = errors.New("etcd denies access")
 
 var (

@@ -54,7 +54,7 @@ func (s *Store) page(ctx context.Context, after, from string, keys int) (names [
 // asking is how many requests for remaining time are in flight at a time.
 const asking = 32
 
-// List implements [lease.Store]. Each page is a snapshot of one moment.
+// List implements [lease.Store]. Each page is a consistent snapshot.
 func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
 	return rules.List(r, func(after string, size int) (records []lease.Record, err error) {
 		err = s.again(ctx, func(ctx context.Context) (bool, error) {

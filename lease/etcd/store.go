@@ -103,7 +103,7 @@ func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, err
 }
 
 // Close ends the store's connections. Leases continue. Operations in progress and later ones fail;
-// later ones with an error that matches lease.ErrClosed. To close again is no error.
+// later ones with an error that matches lease.ErrClosed. Closing the store again is not an error.
 func (s *Store) Close() error {
 	s.closed.Do(func() {
 		s.close()

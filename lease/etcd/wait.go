@@ -12,8 +12,8 @@ import (
 )
 
 // AcquireWait is an Acquire that returns *lease.HeldError only when wait is over. It watches the
-// name, and asks again when the lease was released or has expired, or a delay is over. All waiters
-// for one name ask then, in no particular order.
+// name, and tries again when the lease was released or has expired, or a delay is over. All
+// waiters for one name then try, in no particular order.
 func (s *Store) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
 	end := time.Now().Add(wait)
 	for {
