@@ -41,7 +41,7 @@ func (l *Lease) FencingToken() uint64 { return l.Last().Token }
 // lease, and for an adopted one. To see how long the share lasts, call Last.
 func (l *Lease) Share() shared.Share { return l.share }
 
-// FencingTokenValue is FencingToken.
+// FencingTokenValue returns the same as FencingToken.
 func (l *Lease) FencingTokenValue() uint64 { return l.FencingToken() }
 
 // Last returns the lease from the server's last answer. Its times are from the server's clock: do
