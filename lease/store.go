@@ -95,7 +95,7 @@ type AcquireRequest struct {
 	// so that writes that its holder has already sent can arrive. 0 = none; at most MaxTTL.
 	LockDelay time.Duration
 
-	// Nobody else gets the name for MinHold after the acquisition, even if it is released
+	// Nobody gets the name again for MinHold after the acquisition, even if it is released
 	// earlier. It is for jobs that take less time than the difference between the clocks that
 	// start them. 0 = none; at most MaxTTL.
 	MinHold time.Duration
