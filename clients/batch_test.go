@@ -445,3 +445,45 @@ func TestAnOperationWithoutAnAnswerCostsNoOtherItsLease(t *testing.T) {
 		assert.Zero(t, r.Results[20].Remaining, "the control: the time of a lease was over")
 	})
 }
+
+func TestHeartbeatsShareRequests(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		s := serve(t, "")
+		f := newFront(t, s.url())
+		var renewals atomic.Int64
+		f.onBatch(func(body []byte, _ func([]byte) []byte) wrong {
+			renewals.Add(int64(len(decodeBatch(body).Operations)))
+			return wrong{}
+		})
+		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 60_000})
+		const n = 20
+		require.Equal(t, make([]string, n), errorsOf(w.do(command{Do: "acquire all", As: "w", Names: names(n, "x%d")})))
+		before := f.requests.Load()
+		renewals.Store(0)
+		w.do(command{Do: "heartbeat all", Names: names(n, "x%d"), Wait: 500})
+		clitest.Eventually(t, func() bool { return renewals.Load() >= 5*n }, func() string { return "no renewals in batches" })
+		assert.Less(t, 3*(f.requests.Load()-before), renewals.Load(), "requests, without batches as many")
+		assert.Equal(t, make([]string, n), errorsOf(w.do(command{Do: "renew all", Names: names(n, "x%d")})), "they are held")
+	})
+}
+
+func TestAHeartbeatWithoutAnAnswerCostsNoOtherItsLease(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		s := serve(t, "")
+		f := newFront(t, s.url())
+		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 8000})
+		all := append(names(5, "x%d"), "stuck")
+		require.Equal(t, make([]string, 6), errorsOf(w.do(command{Do: "acquire all", As: "w", Names: all})))
+		stuck := "stuck"
+		f.stuck.Store(&stuck)
+		w.do(command{Do: "heartbeat all", Names: all, Wait: 500})
+		assert.Zero(t, w.do(command{Do: "lost", As: "stuck"}).Remaining)
+		for _, one := range w.do(command{Do: "tell all", Names: all[:5]}).Results {
+			assert.Positive(t, one.Remaining, one.Name)
+		}
+	})
+}

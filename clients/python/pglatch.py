@@ -85,6 +85,7 @@ class Client:
         self._current = 0  # index of the base that is asked
         self._plain = {}  # until when a base gets no batches
         self._idle, self._mutex = [], threading.Lock()  # connections to bases, by index
+        self._due = {}  # of leases whose heartbeats wait: when, and how much earlier they may be renewed
 
     def acquire(self, name, *, wait=30.0, ttl=None, owner=None, idempotency_key=None, slots=None, mode=None, **options):
         """Acquires a lease, and waits for it for `wait` at most, also while no server can be reached. Held, or why not, after that.
@@ -198,6 +199,38 @@ class Client:
             rest = later
         return [call.result for call in calls]
 
+    def _await(self, lease, pause, early):
+        """Notes when a heartbeat is due, and how much earlier others may renew its lease with theirs; 0 = they may not."""
+        with self._mutex:
+            lease._beat = None
+            self._due.pop(lease, None)
+            if early:
+                self._due[lease] = now() + pause, early
+
+    def _beat(self, lease):
+        """Renews a lease whose heartbeat is due, in one batch with those that are due soon and trusted for about as long. Returns the result."""
+        with self._mutex:
+            calls = []
+            if not lease._beat:  # else another heartbeat renews it
+                left, all = lease.remaining(), [lease]
+                if self._due.pop(lease, None):
+                    all += [o for o, (due, early) in self._due.items() if due - now() <= early and 4 * min(left, o.remaining()) >= 3 * max(left, o.remaining())]
+                for other in all:
+                    self._due.pop(other, None)
+                    other._beat = _Call("renew", other.name, other.claim | {"ttl_ms": int(other.ttl * 1000)}, until=other._until, lease=other)
+                    calls.append(other._beat)
+        if calls:
+            self._call_all(calls)
+        lease._beat.settled.wait(lease.remaining())
+        return lease._beat.result
+
+    def _end(self, call):
+        """Tells the lease of a heartbeat's call its result at once: other calls of the batch can last longer."""
+        if call.lease:
+            if isinstance(call.result, tuple):
+                call.lease._renewed(self._deadline(*call.result))
+            call.settled.set()
+
     def _alone(self, call):
         """Sends a call in requests of its own until it has a result."""
         while call.result is None and call.sendings <= self.resends:
@@ -217,6 +250,7 @@ class Client:
                 self._fail(base)
         if call.result is None:
             call.result = call.unanswered([b.geturl() for b in self._bases])
+        self._end(call)
 
     def _together(self, group):
         """Sends calls in a batch, and sends it again if its answer was lost. Calls that have no result then are sent alone, because one of
@@ -246,6 +280,9 @@ class Client:
             except (OSError, http.client.HTTPException, ValueError, AttributeError, KeyError, TypeError) as e:
                 for call in rest:
                     call.lose(e)
+            for call in rest:
+                if call.result is not None:
+                    self._end(call)
             rest = [call for call in rest if call.result is None and call not in busy]
             if rest or status in UNTRIED:
                 self._fail(base)
@@ -314,9 +351,10 @@ class Client:
 class _Call:
     """One request, however often it is sent. The result is the answer with the moment before its sending, or an Error."""
 
-    def __init__(self, verb, name, body=None, wait=0.0, until=None):
+    def __init__(self, verb, name, body=None, wait=0.0, until=None, lease=None):
         self.verb, self.name, self.body, self.end, self.until = verb, name, body, now() + wait, until
         self.reads, self.share = verb in ("", "adopt"), bool(body) and ("slots" in body or "mode" in body)
+        self.lease, self.settled = lease, threading.Event()  # of a heartbeat, and that its result is there
         self.sendings, self.known, self.error, self.result = 0, True, None, None  # known: no sending so far can have been carried out
         self.data = None if body is None else json.dumps(body).encode()
         self.operation = json.dumps({verb: {"lock": name} | (body or {})}).encode()  # in a batch
@@ -466,6 +504,7 @@ class Lease:
         self._client, self._until, self._cause, self._on_lost = client, deadline, None, None
         self._mutex, self._stop = threading.Lock(), threading.Event()
         self._releasing, self._release_error, self._release_done = False, None, threading.Event()
+        self._beat = None  # the call that renews it; guarded by the client's mutex
 
     def remaining(self):
         """For how long the lease can be trusted without another renewal; 0 = no longer."""
@@ -478,7 +517,7 @@ class Lease:
 
     def heartbeat(self, interval=None, on_lost=None):
         """Renews every `interval` (a third of the TTL) until the lease is released or lost. Then, in time before the server can give it
-        to another, `lost` is set and on_lost(lease) called, in a thread of its own."""
+        to another, `lost` is set and on_lost(lease) called, in a thread of its own. Leases of a client that are due at about the same time share a request."""
         self._on_lost = on_lost
         for run in (lambda: self._renew_on(interval or self.ttl / 3), self._guard):
             threading.Thread(target=run, daemon=True, name=f"pglatch {self.name}").start()
@@ -526,15 +565,13 @@ class Lease:
             pause, first = min(interval * random.uniform(0.9, 1.1), first), interval * 2
             if failures:
                 pause = min(pause, interval / 8 * 2 ** min(failures - 1, 3) * random.uniform(0.5, 1.5))
+            self._client._await(self, pause, 0 if failures else interval / 4)  # after a failure it is renewed alone
             if self._stop.wait(min(pause, self.remaining())) or self.remaining() <= 0:
-                return
-            try:
-                self._client.renew(self, until=self._until)
-                failures = 0
-            except (Stale, Expired, NotFound) as e:
-                return self._lose(e)
-            except Error:
-                failures += 1
+                return self._client._await(self, 0, 0)
+            result = self._client._beat(self)
+            if isinstance(result, (Stale, Expired, NotFound)):
+                return self._lose(result)
+            failures = 0 if isinstance(result, tuple) else failures + 1
 
     def _guard(self):
         while not self._stop.wait(self.remaining()):

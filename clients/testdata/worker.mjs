@@ -159,6 +159,7 @@ async function obey() {
           break
         case 'renew all': results = await c.renewAll(many); break
         case 'release all': results = await c.releaseAll(many); break
+        case 'heartbeat all': many.forEach((l) => l.heartbeat(k.wait || undefined)); results = many; break
         case 'tell all': results = many; break
       }
       emit(results ? { results: results.map(told) } : told(lease))

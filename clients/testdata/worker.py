@@ -184,6 +184,10 @@ def obey():
                     results = c.renew_all(many)
                 case "release all":
                     results = c.release_all(many)
+                case "heartbeat all":
+                    for one in many:
+                        one.heartbeat(k["wait"] / 1000 or None)
+                    results = many
                 case "tell all":
                     results = many
             emit(told(lease) if results is None else {"results": [told(r) for r in results]})

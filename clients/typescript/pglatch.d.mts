@@ -59,6 +59,10 @@ export class Problem extends PglatchError {
 export class Client {
     /** @param {string | string[]} baseURLs @param {ClientOptions} [options] */
     constructor(baseURLs: string | string[], options?: ClientOptions);
+    /** Leases whose heartbeats wait: when the next one is due, and how much earlier it may be. @type {Map<Lease, { due: Moment, early: number }>} */ _due: Map<Lease, {
+        due: Moment;
+        early: number;
+    }>;
     bases: string[];
     options: {
         /**
@@ -126,6 +130,8 @@ export class Client {
     _deadline(answer: Record<string, any>, sent: Moment): Moment;
     /** Sends a request, again if its answer was lost. @param {string} verb @param {string} name @param {Record<string, any>} [body] @param {number} [wait] @param {Moment} [limit] */
     _call(verb: string, name: string, body?: Record<string, any>, wait?: number, limit?: Moment): Promise<Done>;
+    /** Renews a lease whose heartbeat is due, in one batch with those that are due soon and trusted for about as long. @param {Lease} lease */
+    _beat(lease: Lease): Promise<void>;
     /** Sends a call in requests of its own until it has a result. @param {Call} call */
     _alone(call: Call): Promise<void>;
     /**
@@ -165,12 +171,14 @@ export class Lease {
     remaining(): number;
     /** Throws Lost unless the lease can be trusted. It looks at the clock: call it before each act. */
     check(): void;
-    /** Renews every interval (a third of the TTL) until the lease is released or lost: then `signal` is aborted, in time before the server can give it to another. @param {number} [interval] */
+    /** Renews every interval (a third of the TTL) until the lease is released or lost: then `signal` is aborted, in time before the server can give it to another. Leases of a client that are due at about the same time share a request. @param {number} [interval] */
     heartbeat(interval?: number): void;
     /** Ends the heartbeat and the lease; further calls return the promise of the first. @returns {Promise<void>} */
     release(): Promise<void>;
     /** @param {Promise<void>} released */
     _release(released: Promise<void>): void;
+    /** The call of a heartbeat, for which no timer waits any more. */
+    _renewal(): Call;
     /** @param {Moment} deadline */
     _renewed(deadline: Moment): void;
     /** Releases, for `await using`. */
@@ -251,6 +259,7 @@ declare class Call {
     /** No sending so far can have been carried out. */ known: boolean;
     /** @type {unknown} */ error: unknown;
     /** @type {Done | PglatchError | undefined} */ result: Done | PglatchError | undefined;
+    /** Called with the result, before those of other calls of the batch are there. */ done: () => void;
     verb: string;
     name: string;
     body: Record<string, any> | undefined;

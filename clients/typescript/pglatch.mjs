@@ -88,6 +88,7 @@ const kindOf = (answer) => {
 export class Client {
   #current = 0 // index of the base that is asked
   /** Until when a base gets no batches. @type {(Moment | undefined)[]} */ #plain = []
+  /** Leases whose heartbeats wait: when the next one is due, and how much earlier it may be. @type {Map<Lease, { due: Moment, early: number }>} */ _due = new Map()
 
   /** @param {string | string[]} baseURLs @param {ClientOptions} [options] */
   constructor(baseURLs, options = {}) {
@@ -234,6 +235,19 @@ export class Client {
     return calls.map((c) => /** @type {Done | PglatchError} */ (c.result))
   }
 
+  /** Renews a lease whose heartbeat is due, in one batch with those that are due soon and trusted for about as long. @param {Lease} lease */
+  async _beat(lease) {
+    const all = [lease], left = lease.remaining()
+    if (this._due.delete(lease)) {
+      for (const [other, { due, early }] of this._due) {
+        if (until(due) > early || 4 * Math.min(left, other.remaining()) < 3 * Math.max(left, other.remaining())) continue
+        this._due.delete(other)
+        all.push(other)
+      }
+    }
+    await this.#callAll(all.map((l) => l._renewal()))
+  }
+
   /** Sends a call in requests of its own until it has a result. @param {Call} call */
   async _alone(call) {
     while (!call.result && call.sendings <= this.options.resends) {
@@ -254,6 +268,7 @@ export class Client {
       if (!call.result || elsewhere.includes(status)) this.#leave(base)
     }
     call.result ??= call.unanswered(this.bases)
+    call.done()
   }
 
   /**
@@ -281,6 +296,7 @@ export class Client {
       } catch (e) {
         for (const c of rest) c.lose(e)
       }
+      for (const c of rest) if (c.result) c.done()
       rest = rest.filter((c) => !c.result && !busy.includes(c))
       if (rest.length || elsewhere.includes(status)) this.#leave(base)
     }
@@ -332,6 +348,7 @@ class Call {
   /** No sending so far can have been carried out. */ known = true
   /** @type {unknown} */ error
   /** @type {Done | PglatchError | undefined} */ result
+  /** Called with the result, before those of other calls of the batch are there. */ done = () => { }
 
   /** @param {string} verb @param {string} name @param {Record<string, any>} [body] @param {number} [wait] @param {Moment} [limit] */
   constructor(verb, name, body, wait = 0, limit = undefined) {
@@ -456,6 +473,7 @@ function leasesOf(leases) {
 export class Lease {
   #client; #until; #ended = false; #abort = new AbortController()
   /** @type {(NodeJS.Timeout | undefined)[]} of the heartbeat: the next renewal, the deadline */ #timers = []
+  /** Goes on after a renewal of the heartbeat. @param {Done | PglatchError} result */ #beat = (result) => { }
   /** The result of release. @type {Promise<void> | undefined} */ released
 
   /** @param {Client} client @param {Record<string, any>} answer @param {number} ttl @param {Moment} deadline */
@@ -482,24 +500,20 @@ export class Lease {
     if (this.remaining() <= 0) throw this.signal.reason instanceof Lost ? this.signal.reason : this.#lose(this.#ended ? 'it was released' : 'it was not renewed in time')
   }
 
-  /** Renews every interval (a third of the TTL) until the lease is released or lost: then `signal` is aborted, in time before the server can give it to another. @param {number} [interval] */
+  /** Renews every interval (a third of the TTL) until the lease is released or lost: then `signal` is aborted, in time before the server can give it to another. Leases of a client that are due at about the same time share a request. @param {number} [interval] */
   heartbeat(interval = this.ttl / 3) {
     let failures = 0, first = this.remaining() / 3 // an adopted lease can be near its end
     const next = () => {
       const regular = Math.min(interval * (0.9 + Math.random() / 5), first)
       first = Infinity
-      const pause = failures ? Math.min(regular, jitter(interval / 8 * 2 ** Math.min(failures - 1, 3))) : regular
-      this.#timers[0] = setTimeout(renew, Math.min(pause, this.remaining())).unref()
+      const pause = Math.min(failures ? Math.min(regular, jitter(interval / 8 * 2 ** Math.min(failures - 1, 3))) : regular, this.remaining())
+      if (!failures) this.#client._due.set(this, { due: after(now(), pause), early: interval / 4 }) // after a failure it is renewed alone
+      this.#timers[0] = setTimeout(() => { if (this.remaining() > 0) this.#client._beat(this) }, pause).unref()
     }
-    const renew = async () => {
-      if (this.remaining() <= 0) return
-      try {
-        await this.#client.renew(this, this.ttl, this.#until)
-        failures = 0
-      } catch (e) {
-        if (e instanceof Stale || e instanceof Expired || e instanceof NotFound) return void this.#lose(e)
-        failures++
-      }
+    this.#beat = (result) => {
+      if (result instanceof Stale || result instanceof Expired || result instanceof NotFound) return void this.#lose(result)
+      failures = result instanceof PglatchError ? failures + 1 : 0
+      if (!(result instanceof PglatchError)) this._renewed(this.#client._deadline(result.answer, result.sent))
       if (!this.#ended) next()
     }
     const guard = () => {
@@ -526,6 +540,13 @@ export class Lease {
     this.released = released
     this.#end(new PglatchError(`lease on ${this.name} was released`))
   }
+  /** The call of a heartbeat, for which no timer waits any more. */
+  _renewal() {
+    clearTimeout(this.#timers[0])
+    const call = new Call('renew', this.name, { ...this.claim, ttl_ms: this.ttl }, 0, this.#until)
+    call.done = () => this.#beat(/** @type {Done | PglatchError} */ (call.result))
+    return call
+  }
   /** @param {Moment} deadline */
   _renewed(deadline) { if (until(deadline) > until(this.#until)) this.#until = deadline }
   /** @param {unknown} cause */
@@ -538,6 +559,7 @@ export class Lease {
   #end(reason) {
     this.#ended = true
     this.#timers.forEach(clearTimeout)
+    this.#client._due.delete(this)
     this.#abort.abort(reason)
   }
 }
