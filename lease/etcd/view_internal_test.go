@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -147,4 +148,22 @@ func TestADoubtfulOutcomeMatchesNoErrorThatSaysThatNothingWasDone(t *testing.T) 
 		require.NotErrorIs(t, doubtful(ctx, denied(rpctypes.ErrPermissionDenied)), lease.ErrNotReady)
 		cancel(errNoAnswer)
 	}
+}
+
+// A store of version 0.1.0 would renew the etcd lease of a mark that it can read, and other locks with
+// it.
+func TestAStoreOfTheFirstVersionFailsForASharedMark(t *testing.T) {
+	t.Parallel()
+	reads := func(value string) bool { // as 0.1.0 read a mark
+		var asked, granted, term int64
+		n, _ := fmt.Sscanf(value, "%d/%d/%d", &asked, &granted, &term)
+		return n == 3
+	}
+	m := mark{lease: 1, asked: 60, granted: 61, term: 3}
+	assert.True(t, reads(m.value()), "the control")
+	m.shared = true
+	assert.False(t, reads(m.value()))
+	again, err := decodeMark(&mvccpb.KeyValue{Value: []byte(m.value()), Lease: 1})
+	require.NoError(t, err)
+	assert.Equal(t, m, again)
 }
