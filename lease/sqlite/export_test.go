@@ -21,20 +21,17 @@ func OpenEarly(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := s.queue // the writer's
-	s.queue = newQueue()
-	s.wg.Go(func() {
-		defer q.close()
-		for batch := s.queue.take(); len(batch) > 0; batch = s.queue.take() {
-			for _, r := range batch {
-				_ = q.add(&request{ctx: r.ctx, done: make(chan struct{}), decide: func(t *txn) error {
-					err := r.decide(t)
-					r.answer(err)
-					return err
-				}})
-			}
+	s.requests.Fly = func(take func() []*request) {
+		batch := take()
+		for i, r := range batch {
+			batch[i] = &request{ctx: r.ctx, done: make(chan struct{}), decide: func(t *txn) error {
+				err := r.decide(t)
+				r.answer(err)
+				return err
+			}}
 		}
-	})
+		s.writer.serve(batch)
+	}
 	return s, nil
 }
 
@@ -89,11 +86,7 @@ func (s *Store) Hold(ctx context.Context) (goOn func()) {
 }
 
 // Waiting is how many requests the writer has not taken.
-func (s *Store) Waiting() int {
-	s.queue.mu.Lock()
-	defer s.queue.mu.Unlock()
-	return len(s.queue.waiting)
-}
+func (s *Store) Waiting() int { return s.requests.Length() }
 
 // Integer runs a query that has one number on the connection that writes.
 func (s *Store) Integer(ctx context.Context, query string) (n int64, err error) {

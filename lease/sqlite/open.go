@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/pglatch/pglatch/lease/internal/gather"
 )
 
 // fileMode keeps lease ids, which prove claims, from other users.
@@ -79,12 +81,11 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if err != nil {
 		return nil, errors.Join(explain("open", path, err), w.close())
 	}
-	q := newQueue()
-	s := &Store{writer: w, reader: reader, queue: q, sweepTime: set.sweep}
-	s.wg.Go(func() { w.run(q) })
+	s := &Store{writer: w, reader: reader, sweepTime: set.sweep}
+	s.requests = gather.Group[*request]{Flights: 1, Most: maxBatch, Fly: s.fly}
 	s.close = sync.OnceValue(func() error {
-		s.queue.close()
-		s.wg.Wait()
+		s.closed.Store(true)
+		s.requests.Close()
 		return errors.Join(s.reader.close(), w.close(), own.Close())
 	})
 	return s, nil

@@ -130,7 +130,7 @@ func (s *Store) readError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return waitError(ctx)
-	case s.queue.isClosed():
+	case s.closed.Load():
 		return ErrClosed
 	}
 	if err = explain("read", s.writer.path, err); errors.Is(err, lease.ErrBusy) {

@@ -2,27 +2,27 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/gather"
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A Store keeps leases in a file. It is safe for concurrent use. One goroutine decides all changes,
+// A Store keeps leases in a file. It is safe for concurrent use. All changes are decided
 // one after the other; requests that arrive together share a transaction. If a context ends, its
 // operation stops waiting: if its request was not begun yet, the request is dropped; else the
 // outcome is unknown.
 type Store struct {
 	writer    *writer
 	reader    *reader
-	queue     *queue
+	requests  gather.Group[*request]
+	closed    atomic.Bool // or being closed
 	sweepTime time.Duration
 	close     func() error // once
-	wg        sync.WaitGroup
 }
 
 var (
@@ -167,23 +167,6 @@ func (s *Store) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease
 		return lease.Lease{}, err, err
 	}
 	return results.lease, results.released, results.acquired
-}
-
-// do makes the writer decide a request, and waits until that is committed.
-func (s *Store) do(ctx context.Context, decide func(*txn) error) error {
-	r := &request{ctx: ctx, decide: decide, done: make(chan struct{})}
-	if err := s.queue.add(r); err != nil {
-		if errors.Is(err, lease.ErrBusy) {
-			s.writer.counters.busy.Add(1)
-		}
-		return err
-	}
-	select {
-	case <-r.done:
-		return r.err
-	case <-ctx.Done():
-		return waitError(ctx)
-	}
 }
 
 // Stats are the counts of a Store since it was opened.

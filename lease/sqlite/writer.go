@@ -5,14 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A writer is the goroutine that changes the file, with its state.
+// A writer changes the file, and has its state.
 type writer struct {
 	path     string
 	dsn      string
@@ -41,21 +40,12 @@ type counters struct {
 	busy, failed, transactions, requests atomic.Uint64
 }
 
-// gatherTurns is how often, at most, the writer lets other goroutines run before it takes a batch.
-// It never waits for one.
-const gatherTurns = 16
-
-// run serves the queue until it is closed and empty.
-func (w *writer) run(q *queue) {
-	for batch := q.take(); len(batch) > 0; batch = q.take() {
-		w.serve(batch)
-		// Clients that were answered and continue at once come before the next batch is taken. Else
-		// clients would fall into two halves, each waiting through the sync of the other. A sync
-		// for half as many costs the same.
-		for turn := 0; turn < gatherTurns && q.length() < len(batch); turn++ {
-			runtime.Gosched()
-		}
-	}
+// fly serves the requests that wait. One flight is under way at a time, so the writer is one
+// goroutine's at a time.
+func (s *Store) fly(take func() []*request) {
+	batch := take()
+	s.writer.serve(batch)
+	s.requests.Yield(len(batch)) // a sync for half as many costs the same
 }
 
 // serve decides a batch in one transaction and answers it after the commit. If the transaction
