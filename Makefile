@@ -153,8 +153,8 @@ pictures: ## draw the pictures of docs/img whose sources have changed, with D2, 
 
 .PHONY: integration-deps
 integration-deps:
-	@if ! PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pgbouncer iproute2 >/dev/null; fi
+	@if ! env PATH="$$PATH:/usr/sbin" sh -c 'command -v pgbouncer && command -v pgpool && command -v haproxy' >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pgbouncer pgpool2 haproxy iproute2 >/dev/null; fi
 	@if ! ruby -e 'require "active_record"; require "pg"' 2>/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ruby-activerecord ruby-pg >/dev/null; fi
 

@@ -61,6 +61,7 @@ const (
 	mayBeUsed     = "may be used"
 	mayBeUsedWith = "may be used with"
 	mustNotBeUsed = "must not be used"
+	notProven     = "not proven"
 )
 
 func TestWhatAPoolerDoesIsProven(t *testing.T) {
@@ -113,6 +114,53 @@ func TestWhatAPoolerDoesIsProven(t *testing.T) {
 			assert.Equal(t, c.not, p.not("works"))
 			assert.Equal(t, c.uses, p.uses())
 			requireLocks(t, pgtest.Connect(t, server.DSN("")), 0, 0)
+		})
+	}
+}
+
+func TestWhatAProxyDoesIsProven(t *testing.T) {
+	t.Parallel()
+	primary, other := pgtest.StartServer(t, pgserver.Options{}), pgtest.StartServer(t, pgserver.Options{})
+	standby, err := primary.Standby(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, standby.Close()) })
+	withStandby := []*pgserver.Server{primary, standby}
+	for name, start := range map[string]func(t *testing.T) (dsn string){
+		"HAProxy":   func(t *testing.T) string { t.Helper(); return service.HAProxy(t, primary) },
+		"pgpool-II": func(t *testing.T) string { t.Helper(); return service.Pgpool(t, withStandby, "load_balance_mode=off") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			not := prove(t, start(t), 0).not("works")
+			delete(not, "pooler") // pgpool-II keeps sessions, so that one may come again
+			assert.Empty(t, not)
+		})
+	}
+	// The controls: the same proxies, set up so that locks do not exclude, are never free, or are looked for elsewhere.
+	for name, c := range map[string]struct {
+		start func(t *testing.T) (dsn string)
+		proof string
+	}{
+		"HAProxy over two servers": {func(t *testing.T) string { t.Helper(); return service.HAProxy(t, primary, other) }, "one server"},
+		"pgpool-II without a reset": {func(t *testing.T) string {
+			t.Helper()
+			return service.Pgpool(t, withStandby, "load_balance_mode=off", "reset_query_list=''")
+		}, "end of session"},
+		"pgpool-II balancing load": {func(t *testing.T) string {
+			t.Helper()
+			return service.Pgpool(t, withStandby, "backend_weight0=0", "backend_weight1=1")
+		}, "lock table view"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, code := clitest.Run(t, clitest.At(c.start(t)), "doctor", "--prove", "-o", "json")
+			var p proven
+			require.NoError(t, json.Unmarshal([]byte(stdout), &p), stderr)
+			assert.NotZero(t, code)
+			assert.Contains(t, p.not("works"), c.proof)
+			for _, part := range []int{0, 2, 5} { // mutex, elections, shards
+				assert.Contains(t, []string{mustNotBeUsed, notProven}, p.uses()[part])
+			}
 		})
 	}
 }
