@@ -27,6 +27,9 @@ func Open(ctx context.Context, config Config) (*Mailbox, error) {
 	return &Mailbox{config}, nil
 }
 
+// Name returns the mailbox's name.
+func (m *Mailbox) Name() string { return m.config.Name }
+
 // entityOf returns the text under which an entity's messages are kept.
 func (m *Mailbox) entityOf(key namespace.Key) (string, error) {
 	if key.Namespace() != m.config.Namespace || key.Entity() == "" {

@@ -1,4 +1,4 @@
-// Package prometheus exports metrics of locks, elections, shards and leases to Prometheus.
+// Package prometheus exports metrics of locks, elections, shards, turns and leases to Prometheus.
 //
 //	metrics := lockmetrics.New() // import lockmetrics "github.com/pglatch/pglatch/observe/prometheus"
 //	prometheus.MustRegister(metrics)
@@ -6,6 +6,8 @@
 //	locker, err := advisory.Open(ctx, advisory.Config{DSN: dsn, Tracer: metrics.Tracer()})
 //	defer metrics.Watch(elector)()         // an election's
 //	defer metrics.WatchShards(node)()      // those of a shards.Node
+//	config.Observer = metrics.Turns("chat") // of the turns.Config of a mailbox
+//	defer metrics.WatchMailbox(chat, 0)()  // in one process of each mailbox
 //	store = metrics.Store(store)           // leases; Client for a lock server's client
 //
 // prometheus is a separate module, so that programs without metrics do not compile a metrics library.
@@ -51,6 +53,18 @@
 //	pglatch_shard_moves_total{name}                    given up for an even distribution
 //	pglatch_shard_work_failures_total{name}, _given_away_total{name}
 //	pglatch_shard_looks_total{name}, _refusals_total{name}, _backend_errors_total{name}
+//
+// Turns, by mailbox, in this process:
+//
+//	pglatch_turns_total{mailbox,result}                result: committed, failed, stale
+//	pglatch_turn_messages_total{mailbox}               that turns committed
+//	pglatch_turn_seconds{mailbox}                      histogram: with the mutex
+//
+// Mailboxes, over all nodes, from the last look of WatchMailbox. Several processes may watch one: use max, not sum.
+//
+//	pglatch_mailbox_entities{mailbox,state}            state: ready, running, stopped
+//	pglatch_mailbox_dead_letters{mailbox}, pglatch_mailbox_nodes{mailbox}, pglatch_mailbox_oldest_ready_seconds{mailbox}
+//	pglatch_mailbox_up{mailbox}                        0: the last look failed, and the values are old
 //
 // Leases, for requests through Store or Client, with the lock server's result names:
 //

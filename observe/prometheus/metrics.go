@@ -6,18 +6,19 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-// Metrics collects the metrics of any number of Lockers, elections and nodes that own shards, in one process. It is a
+// Metrics collects the metrics of any number of Lockers, elections, mailboxes and nodes that own shards, in one process. It is a
 // Collector, for the program to register once. It is safe for concurrent use.
 type Metrics struct {
 	locks     *locks
 	elections *elections
 	leases    *leases
 	spread    *spread
+	mail      *mail
 }
 
-// New returns empty Metrics. To feed them, see Tracer, Watch, WatchShards, Store and Client.
+// New returns empty Metrics. To feed them, see Tracer, Watch, WatchShards, Turns, WatchMailbox, Store and Client.
 func New() *Metrics {
-	return &Metrics{locks: newLocks(), elections: newElections(), leases: newLeases(), spread: &spread{ended: map[string]shards.Stats{}}}
+	return &Metrics{locks: newLocks(), elections: newElections(), leases: newLeases(), mail: newMail(), spread: &spread{ended: map[string]shards.Stats{}}}
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
@@ -28,6 +29,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	m.elections.describe(to)
 	m.leases.describe(to)
 	m.spread.describe(to)
+	m.mail.describe(to)
 }
 
 // Collect sends the current values of all metrics. It does no I/O, but walks through the held locks.
@@ -36,6 +38,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.elections.collect(to)
 	m.leases.collect(to)
 	m.spread.collect(to)
+	m.mail.collect(to)
 }
 
 // A collectors is several collectors of client_golang.

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -25,7 +26,14 @@ import (
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/namespace"
 	observe "github.com/pglatch/pglatch/observe/prometheus"
+	"github.com/pglatch/pglatch/turns"
 )
+
+// A mailbox has no messages.
+type mailbox struct{}
+
+func (mailbox) Name() string                               { return "chat" }
+func (mailbox) Stats(context.Context) (turns.Stats, error) { return turns.Stats{}, nil }
 
 // exported returns the labels of everything that is exported, by the names of samples.
 func exported(t *testing.T) map[string]map[string]bool {
@@ -43,6 +51,9 @@ func exported(t *testing.T) map[string]map[string]bool {
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	_, err = leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Registry: registry})
 	require.NoError(t, err)
+
+	metrics.Turns("chat").Ended(turns.TurnData{Committed: true})
+	t.Cleanup(metrics.WatchMailbox(mailbox{}, time.Hour))
 
 	families, err := registry.Gather()
 	require.NoError(t, err)

@@ -107,6 +107,31 @@ func TestEachAlertFiresForWhatItIsAboutAndForNothingElse(t *testing.T) {
 			 pglatch_lock_keys_max{instance="1"} 100x40`,
 			map[time.Duration][]string{4 * time.Minute: nil, 6 * time.Minute: {"PglatchLockTableNearlyFull"}},
 		},
+		"a mailbox is served, and an entity waits for a moment": {
+			`pglatch_mailbox_nodes{mailbox="chat",instance="1"} 2x60
+			 pglatch_mailbox_entities{mailbox="chat",state="ready",instance="1"} 5x60
+			 pglatch_mailbox_entities{mailbox="chat",state="stopped",instance="1"} 0x60
+			 pglatch_mailbox_dead_letters{mailbox="chat",instance="1"} 3x60
+			 pglatch_mailbox_oldest_ready_seconds{mailbox="chat",instance="1"} 0 30 61 0x60`,
+			map[time.Duration][]string{time.Minute: nil, 5 * time.Minute: nil, 10 * time.Minute: nil},
+		},
+		"entities wait for long": {
+			`pglatch_mailbox_nodes{mailbox="chat",instance="1"} 2x60
+			 pglatch_mailbox_oldest_ready_seconds{mailbox="chat",instance="1"} 0+15x60`,
+			map[time.Duration][]string{time.Minute: nil, 3 * time.Minute: {"PglatchMailboxLate"}},
+		},
+		"no node serves a mailbox": {
+			`pglatch_mailbox_nodes{mailbox="chat",instance="1"} 0x60
+			 pglatch_mailbox_entities{mailbox="chat",state="ready",instance="1"} 0x8 1x60
+			 pglatch_mailbox_nodes{mailbox="idle",instance="1"} 0x60
+			 pglatch_mailbox_entities{mailbox="idle",state="ready",instance="1"} 0x60`,
+			map[time.Duration][]string{2 * time.Minute: nil, 4 * time.Minute: {"PglatchMailboxNotServed"}},
+		},
+		"a dead letter stops an entity": {
+			`pglatch_mailbox_entities{mailbox="chat",state="stopped",instance="1"} 0x20 1x20 0x60
+			 pglatch_mailbox_dead_letters{mailbox="chat",instance="1"} 0x20 1x80`,
+			map[time.Duration][]string{4 * time.Minute: nil, 6 * time.Minute: {"PglatchDeadLetters", "PglatchEntityStopped"}, 12 * time.Minute: {"PglatchDeadLetters"}, 17 * time.Minute: nil},
+		},
 		"the lock server is without its store": {
 			`lock_store_up{instance="1"} 1x4 0x40`,
 			map[time.Duration][]string{time.Minute: nil, 3 * time.Minute: {"PglatchLockStoreDown"}},

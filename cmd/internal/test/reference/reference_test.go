@@ -34,6 +34,7 @@ func blocks(t *testing.T) map[string]func() string {
 		"lock metrics":     func() string { return ofMetrics(t, "observe/prometheus", "pglatch_lock_", "pglatch_locks_") },
 		"election metrics": func() string { return ofMetrics(t, "observe/prometheus", "leader_") },
 		"shard metrics":    func() string { return ofMetrics(t, "observe/prometheus", "pglatch_shard") },
+		"turn metrics":     func() string { return ofMetrics(t, "observe/prometheus", "pglatch_turn", "pglatch_mailbox") },
 		"lease metrics":    func() string { return ofMetrics(t, "observe/prometheus", "pglatch_lease_") },
 		"server metrics":   func() string { return ofMetrics(t, "lease/leaseserver", "lock") },
 	}
