@@ -1,9 +1,12 @@
-// Package otel traces locks and elections with OpenTelemetry.
+// Package otel traces locks, elections and turns with OpenTelemetry.
 //
 //	// import locktrace "github.com/pglatch/pglatch/observe/otel"
 //	locker, err := advisory.Open(ctx, advisory.Config{DSN: dsn, Tracer: locktrace.Tracer(otel.GetTracerProvider())})
 //
 //	defer locktrace.Watch(otel.GetTracerProvider(), elector)()
+//
+//	ticket, err := chat.Send(ctx, tx, conversation, turns.Message{Body: body, Trace: locktrace.TraceParent(ctx)})
+//	err = chat.Serve(ctx, locktrace.Turns(otel.GetTracerProvider(), handler))
 //
 // otel is a separate module, so that programs without OpenTelemetry do not compile it.
 //
@@ -12,6 +15,7 @@
 //	"lock wait"   from when a request has to wait to its grant or its error
 //	"lock hold"   from the grant to the release or the loss
 //	"leadership"  from Acquired to Released or Lost, a root
+//	"turn"        while a handler runs: a child of the span that sent its first message
 //
 // The first two are children of the span in the request's context, beside the spans of the work under the
 // lock. A wait for a key that this process holds has a link to the span of each hold that it waits for. A
@@ -34,6 +38,7 @@
 //	pglatch.lock.hand_over       of a hold: it came from this process, without a round trip
 //	pglatch.lock.session_pid     of a hold: the server session's
 //	pglatch.lock.loss_reason     of a hold that was lost: advisory.LossData.Reason
+//	pglatch.turn.key, .attempt, .messages
 //	pglatch.election.name, .identity, .term, .fencing_token
 //
 // The spans contain keys: everyone who may read the traces may read the entities' ids.
