@@ -41,21 +41,19 @@ func Turns(provider trace.TracerProvider, handler turns.Handler) turns.Handler {
 
 // sentBy returns ctx with the span that sent the first message as the parent, and links to the spans of the others.
 func sentBy(ctx context.Context, messages []turns.Message) (parent context.Context, links []trace.Link) {
-	parent = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	var first trace.SpanContext
 	seen := map[trace.SpanID]bool{}
 	for _, m := range messages {
-		sent := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{traceParent: m.Trace})
-		span := trace.SpanContextFromContext(sent)
+		span := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{traceParent: m.Trace}))
 		switch {
 		case !span.IsValid() || seen[span.SpanID()]:
+			continue
 		case len(seen) == 0:
-			parent = trace.ContextWithRemoteSpanContext(ctx, span)
+			first = span
 		default:
 			links = append(links, trace.Link{SpanContext: span})
 		}
-		if span.IsValid() {
-			seen[span.SpanID()] = true
-		}
+		seen[span.SpanID()] = true
 	}
-	return parent, links
+	return trace.ContextWithRemoteSpanContext(ctx, first), links // an invalid one removes that of Serve's caller
 }
