@@ -200,7 +200,7 @@ var known = []string{
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 	ours + "advisory", ours + "leader", ours + "leader/leased", ours + "leader/postgres", ours + "lease", ours + "lease/leasehttp",
 	ours + "lease/sqlite", ours + "middleware", ours + "monitor", ours + "namespace", ours + "namespace/interop", ours + "once", ours + "turns",
-	ours + "adapters/clientgolock", ours + "adapters/mutex", ours + "advisory/advisorytest", ours + "leader/leadertest",
+	ours + "adapters/clientgolock", ours + "adapters/mutex", ours + "advisory/advisorytest", ours + "leader/leadertest", ours + "turns/turnstest",
 	"entgo.io/ent/dialect/sql", "github.com/jmoiron/sqlx", "github.com/uptrace/bun", "gorm.io/gorm",
 	"cirello.io/pglock", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4",
 	"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/concurrency",

@@ -103,7 +103,7 @@ func TestAProgramWithTheLeaseClientLinksTheStandardLibraryAndOurPackagesOnly(t *
 // A suite that programs call from their own tests is the exception.
 func TestNoPackageOfTheLibraryLinksTesting(t *testing.T) {
 	t.Parallel()
-	suites := []string{"leader/leadertest", "leader/shards/shardstest", "lease/leasetest", "middleware/middlewaretest", "once/oncetest"}
+	suites := []string{"leader/leadertest", "leader/shards/shardstest", "lease/leasetest", "middleware/middlewaretest", "once/oncetest", "turns/turnstest"}
 	checked, found := 0, []string{}
 	for line := range strings.Lines(list(t, "../../..", "-f", `{{.ImportPath}} {{join .Deps " "}}`, "./...")) {
 		pkg, deps, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -1,0 +1,100 @@
+package turnstest_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/broken"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/turns"
+	"github.com/pglatch/pglatch/turns/turnstest"
+)
+
+// A postgres is a database of PostgreSQL.
+type postgres struct {
+	ctx    context.Context //nolint:containedctx // of the test
+	dsn    string
+	faults []string // pairs: parts of the schema, and what is there instead
+}
+
+func newPostgres(t *testing.T, faults ...string) turnstest.Database {
+	t.Helper()
+	for i := 0; i < len(faults); i += 2 {
+		require.Contains(t, turns.Schema(), faults[i])
+	}
+	return &postgres{context.WithoutCancel(t.Context()), pgtest.DSN(t), faults}
+}
+
+func (d *postgres) Open(config turns.Config) (*turnstest.Process, error) {
+	pool, err := pgxpool.New(d.ctx, d.dsn+"&pool_max_conns=20")
+	if err != nil {
+		return nil, err
+	}
+	p := &turnstest.Process{Pool: pool}
+	if p.Locker, err = advisory.Open(d.ctx, advisory.Config{DSN: d.dsn, LocksPerConn: 100}); err == nil {
+		config.Pool, config.Locker = p.Pool, p.Locker
+		p.Mailbox, err = turns.Open(d.ctx, config)
+	}
+	if err == nil {
+		err = p.Migrate(d.ctx)
+	}
+	if err == nil && len(d.faults) > 0 {
+		_, err = p.Pool.Exec(d.ctx, strings.NewReplacer(d.faults...).Replace(turns.Schema()), pgx.QueryExecModeSimpleProtocol)
+	}
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func TestPostgreSQLConforms(t *testing.T) {
+	t.Parallel()
+	turnstest.Run(t, turnstest.Harness{New: func(t *testing.T) turnstest.Database {
+		t.Helper()
+		return newPostgres(t)
+	}})
+}
+
+// faults are those of a schema, and the case that finds each.
+var faults = map[string]struct {
+	found string
+	pairs []string
+}{
+	"senders do not wait":             {"a send waits for the end", []string{"IF pg_try_advisory_xact_lock(key) THEN", "IF true THEN"}},
+	"IDs are not looked for":          {"a resend does nothing", []string{"RETURN 'again ' || n;", "n := n;"}},
+	"bodies have no limit":            {"limits are typed", []string{"ELSIF octet_length(p_body) > box.max_bytes THEN", "ELSIF false THEN"}},
+	"the depth has no limit":          {"limits are typed", []string{"IF last - first + 1 >= box.max_depth THEN", "IF false THEN"}},
+	"busy entities take messages":     {"an entity that is busy", []string{"IF known AND box.refuse THEN", "IF false THEN"}},
+	"the last message is first":       {"messages have their turns", []string{"ORDER BY x.number LIMIT c.most", "ORDER BY x.number DESC LIMIT c.most"}},
+	"a batch is one message":          {"a turn takes one message", []string{"ORDER BY x.number LIMIT c.most", "ORDER BY x.number LIMIT 1"}},
+	"more comes again":                {"what comes while", []string{"x.number > c.after", "x.number > 0"}},
+	"the youngest entity is first":    {"the entity that has been ready", []string{"ORDER BY r.ready_at LIMIT p_most", "ORDER BY r.ready_at DESC LIMIT p_most"}},
+	"values are not stored":           {"a commit stores a value", []string{"value = p_value WHERE", "value = NULL WHERE"}},
+	"attempts are not counted":        {"attempts that fail", []string{"attempts = e.attempts + 1", "attempts = 1"}},
+	"dead letters stop nobody":        {"a dead letter stops", []string{"IF p_stop THEN", "IF false THEN"}},
+	"any token commits":               {"only the current turn", []string{"e.token <> p_token OR ", "", "e.token = p_token AND ", ""}},
+	"all other nodes are dead":        {"a node that lives", []string{"AND pg_try_advisory_xact_lock_shared(n.key)", "", "IF NOT coalesce((SELECT pg_try_advisory_xact_lock(n.key)", "IF NOT coalesce((SELECT true"}},
+	"reasons are lost":                {"an interrupt from", []string{"SET interrupt = p_reason", "SET interrupt = ''"}},
+	"turns that were not tried count": {"a node that shuts down", []string{"e.after, greatest(e.attempts - 1, 0), p_pause", "e.after, e.attempts, p_pause"}},
+}
+
+func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
+	found := map[string]string{}
+	for name, f := range faults {
+		found[name] = f.found
+	}
+	broken.Run(t, func(t *testing.T, fault string) {
+		t.Helper()
+		turnstest.Run(t, turnstest.Harness{New: func(t *testing.T) turnstest.Database {
+			t.Helper()
+			return newPostgres(t, faults[fault].pairs...)
+		}})
+	}, found)
+}
