@@ -185,12 +185,13 @@ spec-deps:
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends spin gcc libc6-dev >/dev/null; fi
 
 .PHONY: bench
-bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards, shards (about 45 minutes)
+bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards, shards, turns (about 90 minutes)
 	$(WITHPG) $(GO) test -run '^$$' -bench Ratio -benchtime 9x -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Cycle -benchtime 2s -benchmem -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Loss -benchtime 200x -timeout 30m ./advisory
 	$(GO) test -tags pglatch_mutex -run '^$$' -bench Mutex -benchtime 300000x -cpu 1,2,4,8,16 ./advisory
 	cd integration/thirdparty/bench && $(GO) run ./cmd/locks
+	cd integration/thirdparty/bench && $(GO) run ./cmd/turns
 	$(GO) test -run '^$$' -bench Step -timeout 5m ./leader
 	$(WITHPG) $(GO) test -run '^$$' -bench Guard -benchtime 2s -timeout 30m ./leader/postgres
 	$(WITHPG) $(GO) test -C integration/thirdparty/bench -run '^$$' -bench Handover -benchtime 20x -timeout 30m .

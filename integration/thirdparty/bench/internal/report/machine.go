@@ -24,7 +24,7 @@ type Machine struct {
 func peers() []string {
 	return []string{
 		"github.com/jackc/pgx/v5", "cirello.io/pglock", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4",
-		"github.com/redis/go-redis/v9", "go.etcd.io/etcd/client/v3",
+		"github.com/redis/go-redis/v9", "go.etcd.io/etcd/client/v3", "github.com/riverqueue/river",
 	}
 }
 

@@ -1,0 +1,186 @@
+// Command turns compares package turns with other ways to handle messages of entities: the same work in one run, each
+// system in its turn. It starts the server that it needs.
+//
+//	go run ./cmd/turns            # all, in less than an hour
+//	go run ./cmd/turns -quick     # one short round
+//
+// It prints Markdown. The exit code is 1 if a message was handled twice, or if a system that promises an order broke it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
+	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/queue"
+	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/report"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := compare(ctx, parse())
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "turns:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the values of the flags.
+type options struct {
+	rounds, workers, depth, many, base int
+	duration, snapshot                 time.Duration
+	growth, quick                      bool
+	entities                           []int
+}
+
+func parse() options {
+	o := options{entities: []int{1, 100, 1000, 10_000}}
+	flag.IntVar(&o.rounds, "rounds", 3, "rounds, in which each system has its turn")
+	flag.IntVar(&o.workers, "workers", 50, "workers of each system")
+	flag.IntVar(&o.depth, "depth", 100_000, "messages that wait, where some do")
+	flag.IntVar(&o.many, "many", 1_000_000, "messages of the one entity, and beside the snapshot")
+	flag.DurationVar(&o.duration, "duration", 5*time.Second, "time of a system's turn")
+	flag.DurationVar(&o.snapshot, "snapshot", time.Minute, "for how long a snapshot is held")
+	flag.BoolVar(&o.growth, "growth", false, "only what is said of a cost that does not grow")
+	flag.BoolVar(&o.quick, "quick", false, "one round of 300ms with few messages: a smoke test")
+	flag.Parse()
+	o.base = 10_000
+	if o.quick {
+		o.rounds, o.duration, o.snapshot, o.depth, o.many, o.base, o.entities = 1, 300*time.Millisecond, 300*time.Millisecond, 1000, 2000, 100, []int{1, 100}
+	}
+	return o
+}
+
+// settings are those of a server that keeps what it has acknowledged.
+var settings = map[string]string{
+	"synchronous_commit": "on", "max_connections": "300", "max_locks_per_transaction": "1024", "shared_buffers": "256MB", "max_wal_size": "4GB",
+}
+
+// A bench is one run.
+type bench struct {
+	options
+	admin  string
+	broken []error
+}
+
+func compare(ctx context.Context, o options) error {
+	server, err := pgserver.Start(ctx, pgserver.Options{Settings: settings})
+	if err != nil {
+		return err
+	}
+	defer server.Close() //nolint:errcheck // the end of the run
+	machine := report.ThisMachine(map[string]string{"PostgreSQL": server.Version()})
+	fmt.Printf("%s, %d cores, load %s; %s; %v\n\n", machine.CPU, machine.Cores, machine.Load, machine.Date, machine.Versions)
+	b := &bench{options: o, admin: server.DSN("")}
+	if !o.growth {
+		if err := b.systems(ctx); err != nil {
+			return err
+		}
+	}
+	if err := b.grow(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("\nLoad at the end: %s\n", report.ThisMachine(nil).Load)
+	return errors.Join(b.broken...)
+}
+
+// measure runs a system once, and checks what it did.
+func (b *bench) measure(ctx context.Context, s queue.System, load queue.Load) (queue.Result, error) {
+	load.Workers = b.workers
+	r, err := queue.Measure(ctx, b.admin, s, load)
+	if err != nil {
+		return r, err
+	}
+	if r.Twice > 0 || s.Ordered && r.Disorder > 0 {
+		b.broken = append(b.broken, fmt.Errorf("%s: %d messages twice, %d out of order", s.Name, r.Twice, r.Disorder))
+	}
+	return r, nil
+}
+
+// systems compares them at each number of entities, without and with messages that wait, and then their latency.
+func (b *bench) systems(ctx context.Context) error {
+	const compared = 1 // in queue.Systems
+	peak := make([]float64, len(queue.Systems))
+	for _, entities := range b.entities {
+		for _, depth := range []int{0, b.depth} {
+			fmt.Printf("## %d entities, %d messages wait\n\n| system | messages/s | of %s | out of order | overlaps |\n|---|--:|--:|--:|--:|\n", entities, depth, queue.Systems[compared].Name)
+			rates, last := make([][]float64, len(queue.Systems)), make([]queue.Result, len(queue.Systems))
+			for range b.rounds {
+				for i, s := range queue.Systems {
+					r, err := b.measure(ctx, s, queue.Load{Entities: entities, Depth: depth, Duration: b.duration})
+					if err != nil {
+						return err
+					}
+					rates[i], last[i] = append(rates[i], r.Rate), r
+				}
+			}
+			for i, s := range queue.Systems {
+				rate := gauge.Median(rates[i])
+				fmt.Printf("| %s | %.0f | %.2f | %d | %d |\n", s.Name, rate, rate/max(gauge.Median(rates[compared]), 1), last[i].Disorder, last[i].Overlaps)
+				if depth == 0 && (entities == 1000 || peak[i] == 0) {
+					peak[i] = rate
+				}
+			}
+			fmt.Println()
+		}
+	}
+	entities := slices.Min([]int{1000, b.entities[len(b.entities)-1]})
+	fmt.Printf("## From the begin of the sender's transaction to the handler, %d entities\n\n| system | messages/s | p50 ms | p99 ms |\n|---|--:|--:|--:|\n", entities)
+	for i, s := range queue.Systems {
+		r, err := b.measure(ctx, s, queue.Load{Entities: entities, Rate: max(peak[i]/2, 1), Duration: 2 * b.duration})
+		if err != nil {
+			return err
+		}
+		ms := func(q float64) float64 { return float64(r.Latency.At(q)) / float64(time.Millisecond) }
+		fmt.Printf("| %s | %.0f of %.0f | %.1f | %.1f |\n", s.Name, r.Rate, peak[i], ms(0.5), ms(0.99))
+	}
+	fmt.Println()
+	return nil
+}
+
+// grow compares turns with themselves beside much that waits.
+func (b *bench) grow(ctx context.Context) error {
+	plain := queue.Load{Entities: b.base, Depth: 10 * b.base, Duration: b.duration}
+	beside := plain
+	beside.Beside = b.many
+	many := queue.Load{Entities: b.base, Depth: b.many, Duration: b.snapshot}
+	snapshot := many
+	snapshot.Snapshot = true
+	fmt.Print("## A cost that does not grow\n\n| turns | messages/s | of the row above |\n|---|--:|--:|\n")
+	var before float64
+	for _, row := range []struct {
+		name string
+		load queue.Load
+	}{
+		{fmt.Sprintf("%d entities with ten messages each", b.base), plain},
+		{fmt.Sprintf("the same, beside one entity with %d", b.many), beside},
+		{fmt.Sprintf("%d messages of %d entities, for %v", b.many, b.base, b.snapshot), many},
+		{"the same, while a snapshot is held", snapshot},
+	} {
+		var rates []float64
+		for range b.rounds {
+			r, err := b.measure(ctx, queue.Systems[0], row.load)
+			if err != nil {
+				return err
+			}
+			rates = append(rates, r.Rate)
+		}
+		rate := gauge.Median(rates)
+		ratio := "–"
+		if row.load.Beside > 0 || row.load.Snapshot {
+			ratio = fmt.Sprintf("%.2f", rate/max(before, 1))
+		}
+		fmt.Printf("| %s | %.0f | %s |\n", row.name, rate, ratio)
+		before = rate
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+)
+
+// A Load is what one measurement does.
+type Load struct {
+	Entities int
+	Depth    int           // messages that wait before it begins; 0 = all are sent meanwhile
+	Rate     float64       // messages a second that are sent; 0 = as many as are handled
+	Duration time.Duration // after a fifth of it to warm up
+	Workers  int
+
+	// Beside is how many more messages wait for one further entity, and Snapshot holds a snapshot meanwhile.
+	Beside   int
+	Snapshot bool
+}
+
+// A Result is what was measured, and what was counted to see that the work was done.
+type Result struct {
+	Rate     float64 // messages a second
+	Latency  gauge.Histogram
+	Handled  int // rows in the table
+	Twice    int // messages with more than one row
+	Disorder int // rows of an entity behind a row with a greater number
+	Overlaps int // handlers that began while another one of the entity ran, or had committed and not returned
+}
+
+// senders is how many goroutines send. Each has entities of its own.
+const senders = 16
+
+// A run is one measurement.
+type run struct {
+	load    Load
+	site    *Site
+	queue   Queue
+	flight  chan struct{} // one element for each message that was sent and not handled
+	handled atomic.Int64
+	rate    float64 // handled a second
+
+	mu       sync.Mutex
+	latency  gauge.Histogram
+	running  map[int64]int
+	overlaps int
+	timing   bool
+}
+
+// Measure runs a system in a database of its own on a server.
+func Measure(ctx context.Context, admin string, s System, load Load) (result Result, err error) {
+	dsn, err := pgserver.CreateDatabase(ctx, admin)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { _ = pgserver.DropDatabase(context.WithoutCancel(ctx), admin, dsn) }()
+	pool, err := pgxpool.New(ctx, fmt.Sprintf("%s&pool_max_conns=%d", dsn, load.Workers+senders+10))
+	if err != nil {
+		return Result{}, err
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(ctx, "CREATE TABLE handled (seq bigserial PRIMARY KEY, entity bigint NOT NULL, n bigint NOT NULL)"); err != nil {
+		return Result{}, err
+	}
+	site := &Site{DSN: dsn, Pool: pool, Workers: load.Workers, began: time.Now()}
+	queue, err := s.Open(ctx, site)
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	defer queue.Close()
+	r := &run{load: load, site: site, queue: queue, flight: make(chan struct{}, 4*load.Workers), running: map[int64]int{}}
+	if err := r.fill(ctx); err != nil {
+		return Result{}, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	if err := r.measure(ctx); err != nil {
+		return Result{}, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return r.result(ctx)
+}
+
+// fill stores what waits, and has the server count it.
+func (r *run) fill(ctx context.Context) error {
+	if r.load.Depth > 0 {
+		if err := r.queue.Fill(ctx, r.load.Entities, max(r.load.Depth/r.load.Entities, 1)); err != nil {
+			return err
+		}
+	}
+	if r.load.Beside > 0 { // for entity 0
+		if _, ok := r.queue.(*mailbox); !ok {
+			return errors.New("messages beside others are for turns")
+		}
+		if _, err := r.site.Pool.Exec(ctx, `SELECT pglatch_turns.pglatch_send('bench', '0', convert_to(json_build_object('Entity', 0, 'N', n)::text, 'UTF8'))
+			FROM generate_series(1, $1::bigint) AS n`, r.load.Beside); err != nil {
+			return err
+		}
+	}
+	_, err := r.site.Pool.Exec(ctx, "VACUUM ANALYZE")
+	return err
+}
+
+func (r *run) measure(ctx context.Context) error {
+	if r.load.Snapshot {
+		conn, err := pgx.Connect(ctx, r.site.DSN)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // only read from
+		if _, err := conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM handled"); err != nil {
+			return err
+		}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- r.queue.Serve(ctx, r.begin, r.end) }()
+	var sending sync.WaitGroup
+	if r.load.Depth == 0 {
+		r.send(ctx, &sending)
+	}
+	rate, err := r.count(ctx, served)
+	stop()
+	sending.Wait()
+	if err != nil {
+		return err
+	}
+	r.rate = rate
+	if err := <-served; !errors.Is(err, context.Canceled) { // else the run was shorter than its begin
+		return err
+	}
+	return nil
+}
+
+// count returns how many messages a second were handled, after the time to warm up.
+func (r *run) count(ctx context.Context, served <-chan error) (rate float64, err error) {
+	wait := func(d time.Duration) error {
+		select {
+		case err := <-served:
+			return fmt.Errorf("it stopped: %w", err)
+		case <-time.After(d):
+			return context.Cause(ctx)
+		}
+	}
+	if err := wait(r.load.Duration / 5); err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	r.timing = true
+	r.mu.Unlock()
+	before, began := r.handled.Load(), time.Now()
+	if err := wait(r.load.Duration); err != nil {
+		return 0, err
+	}
+	rate = float64(r.handled.Load()-before) / time.Since(began).Seconds()
+	r.mu.Lock()
+	r.timing = false
+	r.mu.Unlock()
+	return rate, nil
+}
+
+// send sends until ctx ends: at the rate, or as fast as messages are handled.
+func (r *run) send(ctx context.Context, sending *sync.WaitGroup) {
+	due := make(chan struct{}, senders)
+	sending.Go(func() {
+		defer close(due)
+		for next := time.Now(); ctx.Err() == nil; {
+			if r.load.Rate > 0 {
+				next = next.Add(time.Duration(float64(time.Second) / r.load.Rate))
+				if pause.For(ctx, time.Until(next)) != nil {
+					return
+				}
+			}
+			select {
+			case r.flight <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			due <- struct{}{}
+		}
+	})
+	active := min(senders, r.load.Entities)
+	for i := range active {
+		sending.Go(func() {
+			numbers := map[int64]int64{}
+			entity := int64(i)
+			for range due {
+				if entity += int64(active); entity >= int64(r.load.Entities) {
+					entity = int64(i)
+				}
+				numbers[entity]++
+				m := Message{Entity: entity + 1, N: numbers[entity], Sent: int64(time.Since(r.site.began))}
+				err := pgx.BeginFunc(context.WithoutCancel(ctx), r.site.Pool, func(tx pgx.Tx) error { return r.queue.Send(context.WithoutCancel(ctx), tx, m) })
+				if err != nil {
+					<-r.flight
+				}
+			}
+		})
+	}
+}
+
+func (r *run) begin(messages []Message) {
+	now := int64(time.Since(r.site.began))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := messages[0].Entity; r.running[e] > 0 {
+		r.overlaps++
+	}
+	r.running[messages[0].Entity]++
+	for _, m := range messages {
+		if r.timing && m.Sent > 0 {
+			r.latency.Add(time.Duration(now - m.Sent))
+		}
+	}
+}
+
+func (r *run) end(messages []Message) {
+	r.mu.Lock()
+	if e := messages[0].Entity; r.running[e] > 1 {
+		r.running[e]--
+	} else {
+		delete(r.running, e)
+	}
+	r.mu.Unlock()
+	r.handled.Add(int64(len(messages)))
+	for _, m := range messages {
+		if m.Sent > 0 {
+			<-r.flight
+		}
+	}
+}
+
+// result asks the table what was done.
+func (r *run) result(ctx context.Context) (Result, error) {
+	result := Result{Rate: r.rate, Latency: r.latency, Overlaps: r.overlaps}
+	err := r.site.Pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM handled),
+		(SELECT count(*) FROM (SELECT FROM handled GROUP BY entity, n HAVING count(*) > 1) AS twice),
+		(SELECT count(*) FROM (SELECT n < max(n) OVER (PARTITION BY entity ORDER BY seq) AS late FROM handled) AS all_rows WHERE late)`).
+		Scan(&result.Handled, &result.Twice, &result.Disorder)
+	return result, err
+}

@@ -1,0 +1,84 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+	"github.com/pglatch/pglatch/turns"
+)
+
+var entities = namespace.Must(1, "entity")
+
+type mailbox struct {
+	*turns.Mailbox
+	site   *Site
+	locker *advisory.Locker
+}
+
+func turnsOf(batch int) func(context.Context, *Site) (Queue, error) {
+	return func(ctx context.Context, s *Site) (Queue, error) {
+		locker, err := advisory.Open(ctx, advisory.Config{DSN: s.DSN, LocksPerConn: 100})
+		if err != nil {
+			return nil, err
+		}
+		box, err := turns.Open(ctx, turns.Config{
+			Pool: s.Pool, Name: "bench", Namespace: entities, Locker: locker, Concurrency: s.Workers, Batch: batch, MaxDepth: 1 << 24,
+		})
+		if err == nil {
+			err = box.Migrate(ctx)
+		}
+		return &mailbox{box, s, locker}, err
+	}
+}
+
+func (q *mailbox) Close() { q.locker.Close() }
+
+// fillEntities is how many entities one transaction fills: each is a lock of the server.
+const fillEntities = 500
+
+func (q *mailbox) Fill(ctx context.Context, count, each int) error {
+	for from := 1; from <= count; from += fillEntities {
+		_, err := q.site.Pool.Exec(ctx, `SELECT pglatch_turns.pglatch_send('bench', e::text, convert_to(json_build_object('Entity', e, 'N', n)::text, 'UTF8'))
+			FROM generate_series(1, $3::bigint) AS n, generate_series($1::bigint, $2::bigint) AS e`, from, min(from+fillEntities-1, count), each)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *mailbox) Send(ctx context.Context, tx pgx.Tx, m Message) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	key, err := entities.Text(fmt.Sprint(m.Entity))
+	if err == nil {
+		_, err = q.Mailbox.Send(ctx, tx, key, turns.Message{Body: body})
+	}
+	return err
+}
+
+func (q *mailbox) Serve(ctx context.Context, began, ended func([]Message)) error {
+	return q.Mailbox.Serve(ctx, func(ctx context.Context, t *turns.Turn) error {
+		var all []Message
+		for _, m := range t.Messages() {
+			var one Message
+			if err := json.Unmarshal(m.Body, &one); err != nil {
+				return err
+			}
+			all = append(all, one)
+		}
+		began(all)
+		err := t.Commit(ctx, func(tx pgx.Tx) error { return store(ctx, tx, all) })
+		if err == nil {
+			ended(all)
+		}
+		return err
+	})
+}
