@@ -20,10 +20,11 @@ var errManyConfirmations = errors.New("too many confirmations wait: try again")
 
 // A confirmation is what a person was shown, and has not confirmed yet.
 type confirmation struct {
-	who     string
-	request Request
-	shown   *plan
-	ends    time.Time
+	database *Database
+	who      string
+	request  Request
+	shown    *plan
+	ends     time.Time
 }
 
 // confirmations are those that wait. Each can be used once.
@@ -51,11 +52,11 @@ func (c *confirmations) add(one confirmation) (string, error) {
 }
 
 // use returns a confirmation that a person was shown, and removes it.
-func (c *confirmations) use(id, who string) (confirmation, error) {
+func (c *confirmations) use(d *Database, id, who string) (confirmation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one, ok := c.known[id]
-	if !ok || one.who != who {
+	if !ok || one.database != d || one.who != who {
 		return confirmation{}, errConfirm
 	}
 	delete(c.known, id)

@@ -147,10 +147,12 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// Handler returns the handler of the actions, for requests that Wrap let through.
-func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+// Handler returns the handler of the actions on a database, for requests that Wrap let through.
+func (s *Server) Handler(d Database) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(&d, w, r) })
+}
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serve(d *Database, w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	who, _ := r.Context().Value(personKey{}).(*Person)
 	if who == nil {
@@ -158,7 +160,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	name := path.Base(r.URL.Path)
 	if name == "state" {
-		s.state(w, r, who)
+		s.state(d, w, r, who)
 		return
 	}
 	if name != "sign-out" && name != "prepare" && name != "do" {
@@ -179,9 +181,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	switch name {
 	case "prepare":
-		s.servePrepare(w, r, who)
+		s.servePrepare(d, w, r, who)
 	case "do":
-		s.serveDo(w, r, who)
+		s.serveDo(d, w, r, who)
 	default:
 		s.note(r, who, Entry{Action: name, Outcome: done})
 		s.sessions.close(w, r)
@@ -189,18 +191,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) servePrepare(w http.ResponseWriter, r *http.Request, who *Person) {
+func (s *Server) servePrepare(d *Database, w http.ResponseWriter, r *http.Request, who *Person) {
 	var body Request
 	if err := read(r, &body); err != nil {
 		s.refuseTo(w, r, who, http.StatusBadRequest, "prepare", "", err.Error())
 		return
 	}
-	k := s.kindOf(body.Action)
+	k := d.kindOf(body.Action)
 	if k == nil {
 		s.refuseTo(w, r, who, http.StatusBadRequest, body.Action, "", "there is no such action here")
 		return
 	}
-	target := k.target(body)
+	target := d.target(k, body)
 	if who.Role < k.need {
 		s.refuseTo(w, r, who, http.StatusForbidden, k.name, target, "this needs the role "+k.need.String()+", and "+who.Name+" has "+who.Role.String())
 		return
@@ -211,7 +213,7 @@ func (s *Server) servePrepare(w http.ResponseWriter, r *http.Request, who *Perso
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), actTimeout)
 	defer cancel()
-	p, err := s.prepare(ctx, who, k, body)
+	p, err := s.prepare(ctx, d, who, k, body)
 	if err != nil {
 		s.failed(w, err)
 		return
@@ -225,7 +227,7 @@ type doBody struct {
 	Why     string `json:"why"`
 }
 
-func (s *Server) serveDo(w http.ResponseWriter, r *http.Request, who *Person) {
+func (s *Server) serveDo(d *Database, w http.ResponseWriter, r *http.Request, who *Person) {
 	var body doBody
 	if err := read(r, &body); err != nil {
 		s.refuseTo(w, r, who, http.StatusBadRequest, "do", "", err.Error())
@@ -235,13 +237,13 @@ func (s *Server) serveDo(w http.ResponseWriter, r *http.Request, who *Person) {
 		s.refuseTo(w, r, who, http.StatusBadRequest, "do", "", err.Error())
 		return
 	}
-	c, err := s.pending.use(body.Confirm, who.Name)
+	c, err := s.pending.use(d, body.Confirm, who.Name)
 	if err != nil {
 		s.refuseTo(w, r, who, http.StatusConflict, "do", "", err.Error())
 		return
 	}
-	k := s.kindOf(c.request.Action)
-	e := s.entry(r, who, Entry{Action: k.name, Target: k.target(c.request), Why: body.Why, Shown: c.shown.title})
+	k := d.kindOf(c.request.Action)
+	e := s.entry(r, who, Entry{Action: k.name, Target: d.target(k, c.request), Why: body.Why, Shown: c.shown.title})
 	if who.Role < k.need { // another role than when it was prepared
 		e.Outcome, e.Detail = refused, "this needs the role "+k.need.String()
 		s.write(e)
@@ -252,7 +254,7 @@ func (s *Server) serveDo(w http.ResponseWriter, r *http.Request, who *Person) {
 	defer s.running.Done()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTimeout) // the audit learns how it ends
 	defer cancel()
-	result, again, err := s.perform(ctx, who, c, e)
+	result, again, err := s.perform(ctx, d, who, c, e)
 	switch {
 	case err != nil:
 		e.Outcome, e.Detail = failed, program.OneLine(err.Error())
@@ -323,7 +325,7 @@ func (s *Server) write(e Entry) {
 		return
 	}
 	if err := s.audit.add(e); err != nil {
-		s.config.App.Logger().Error("the audit cannot be written", slog.String("who", e.Who), slog.String("action", e.Action), slog.String("outcome", e.Outcome), slog.Any("error", err))
+		s.config.Logger.Error("the audit cannot be written", slog.String("who", e.Who), slog.String("action", e.Action), slog.String("outcome", e.Outcome), slog.Any("error", err))
 	}
 }
 

@@ -27,8 +27,8 @@ func lockKinds() []kind {
 }
 
 // asking plans a request to the processes that hold a key.
-func asking(what introspect.RequestKind, wish string) func(context.Context, *Server, *lookup.Looker, Request) (*plan, error) {
-	return func(ctx context.Context, _ *Server, l *lookup.Looker, r Request) (*plan, error) {
+func asking(what introspect.RequestKind, wish string) func(context.Context, *Database, *lookup.Looker, Request) (*plan, error) {
+	return func(ctx context.Context, _ *Database, l *lookup.Looker, r Request) (*plan, error) {
 		key, err := l.Key(ctx, []string{r.Key})
 		if err != nil {
 			return nil, err
@@ -113,7 +113,7 @@ func elections(a introspect.Answers) (all []introspect.Election) {
 }
 
 // terminating plans the end of a session.
-func terminating(ctx context.Context, _ *Server, l *lookup.Looker, r Request) (*plan, error) {
+func terminating(ctx context.Context, _ *Database, l *lookup.Looker, r Request) (*plan, error) {
 	v, err := l.Victim(ctx, r.Session)
 	if err != nil {
 		return nil, err

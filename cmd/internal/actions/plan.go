@@ -50,15 +50,25 @@ type kind struct {
 	name, text string
 	need       Role
 	fields     []string // of the Request; the first names the target. One with a ? may be empty
-	plan       func(ctx context.Context, s *Server, l *lookup.Looker, r Request) (*plan, error)
+	plan       func(ctx context.Context, d *Database, l *lookup.Looker, r Request) (*plan, error)
 }
 
-func (s *Server) kindOf(name string) *kind {
-	i := slices.IndexFunc(s.kinds, func(k kind) bool { return k.name == name })
+// kinds returns the actions on a database, the mildest first.
+func (d *Database) kinds() []kind {
+	all := slices.Concat(lockKinds(), shardKinds(), turnKinds())
+	if d.Leases != nil {
+		all = append(all, leaseKinds()...)
+	}
+	return all
+}
+
+func (d *Database) kindOf(name string) *kind {
+	all := d.kinds()
+	i := slices.IndexFunc(all, func(k kind) bool { return k.name == name })
 	if i < 0 {
 		return nil
 	}
-	return &s.kinds[i]
+	return &all[i]
 }
 
 // fieldsOf returns the fields of a request that are set, by name.
@@ -95,9 +105,12 @@ func (k *kind) check(r Request) error {
 }
 
 // target names what a request is about, for the audit.
-func (k *kind) target(r Request) string {
+func (d *Database) target(k *kind, r Request) string {
 	set := r.fieldsOf()
 	var all []string
+	if d.Name != "" {
+		all = append(all, "database "+d.Name)
+	}
 	for _, f := range k.fields {
 		name := strings.TrimSuffix(f, "?")
 		if set[name] != "" {

@@ -8,22 +8,30 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/internal/ratelimit"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/monitor"
 )
 
 // A Config sets up a Server.
 type Config struct {
-	App      *program.App
-	People   []Person
-	Audit    string // the file's name; "" = people look, and do nothing
+	People []Person
+	Audit  string // the file's name; "" = people look, and do nothing
+	Logger *slog.Logger
+}
+
+// A Database is one whose page has actions.
+type Database struct {
+	App      *program.App // its database is this one
+	Name     string       // in the audit; "" = there is only one
 	Snapshot func(context.Context) (monitor.Snapshot, error)
+	// Leases returns a client of the lock server whose leases people may end. nil = there is none.
+	Leases func() (*leasehttp.Client, error)
 }
 
 // A Server knows the people who may use the monitor's page, and acts for them.
@@ -33,7 +41,6 @@ type Server struct {
 	sessions sessions
 	pending  confirmations
 	audit    *audit // nil = there are no actions
-	kinds    []kind
 	limiter  *ratelimit.Limiter
 	origin   *http.CrossOriginProtection
 	room     chan struct{} // of actions that use the database
@@ -58,7 +65,6 @@ func New(c Config) (*Server, error) {
 	if s.audit, err = openAudit(c.Audit); err != nil {
 		return nil, err
 	}
-	s.kinds = slices.Concat(lockKinds())
 	return s, nil
 }
 
@@ -85,16 +91,16 @@ func (s *Server) Close() error {
 }
 
 // prepare plans a request for a person, and returns what the person is to confirm.
-func (s *Server) prepare(ctx context.Context, who *Person, k *kind, r Request) (preview, error) {
+func (s *Server) prepare(ctx context.Context, d *Database, who *Person, k *kind, r Request) (preview, error) {
 	var shown *plan
-	err := s.with(ctx, func(l *lookup.Looker) (err error) {
-		shown, err = k.plan(ctx, s, l, r)
+	err := s.with(ctx, d, func(l *lookup.Looker) (err error) {
+		shown, err = k.plan(ctx, d, l, r)
 		return err
 	})
 	if err != nil {
 		return preview{}, err
 	}
-	return s.show(who, r, shown)
+	return s.show(d, who, r, shown)
 }
 
 // A preview is a plan as the page shows it.
@@ -105,8 +111,8 @@ type preview struct {
 	Changed bool     `json:"changed,omitempty"` // since the person confirmed another one
 }
 
-func (s *Server) show(who *Person, r Request, p *plan) (preview, error) {
-	id, err := s.pending.add(confirmation{who: who.Name, request: r, shown: p})
+func (s *Server) show(d *Database, who *Person, r Request, p *plan) (preview, error) {
+	id, err := s.pending.add(confirmation{database: d, who: who.Name, request: r, shown: p})
 	return preview{Confirm: id, Title: p.title, Effect: p.lines}, err
 }
 
@@ -117,14 +123,14 @@ type result struct {
 }
 
 // perform does what a person confirmed, unless it would end more by now: then the result is nil and the preview new.
-func (s *Server) perform(ctx context.Context, who *Person, c confirmation, e Entry) (done *result, again preview, err error) {
-	err = s.with(ctx, func(l *lookup.Looker) error {
-		now, err := s.kindOf(c.request.Action).plan(ctx, s, l, c.request)
+func (s *Server) perform(ctx context.Context, d *Database, who *Person, c confirmation, e Entry) (done *result, again preview, err error) {
+	err = s.with(ctx, d, func(l *lookup.Looker) error {
+		now, err := d.kindOf(c.request.Action).plan(ctx, d, l, c.request)
 		if err != nil {
 			return err
 		}
 		if !now.within(c.shown) {
-			again, err = s.show(who, c.request, now)
+			again, err = s.show(d, who, c.request, now)
 			again.Changed = true
 			return err
 		}
@@ -140,7 +146,7 @@ func (s *Server) perform(ctx context.Context, who *Person, c confirmation, e Ent
 
 // run runs a plan whose beginning is in the audit.
 func (s *Server) run(ctx context.Context, p *plan, e Entry) *result {
-	text, err := p.run(ctx, e.Why)
+	text, err := p.run(ctx, e.Who+": "+e.Why)
 	e.Outcome, e.Detail = outcome(err), text
 	if err != nil {
 		if e.Detail != "" {
@@ -149,7 +155,7 @@ func (s *Server) run(ctx context.Context, p *plan, e Entry) *result {
 		e.Detail += program.OneLine(err.Error())
 	}
 	if err := s.audit.add(e); err != nil {
-		s.config.App.Logger().Error("an action is not in the audit", slog.String("id", e.ID), slog.String("who", e.Who), slog.String("action", e.Action),
+		s.config.Logger.Error("an action is not in the audit", slog.String("id", e.ID), slog.String("who", e.Who), slog.String("action", e.Action),
 			slog.String("target", e.Target), slog.String("outcome", e.Outcome), slog.Any("error", err))
 	}
 	return &result{e.Outcome, e.Detail}
@@ -167,14 +173,14 @@ func outcome(err error) string {
 }
 
 // with calls do with a Looker, while few others have one.
-func (s *Server) with(ctx context.Context, do func(*lookup.Looker) error) error {
+func (s *Server) with(ctx context.Context, d *Database, do func(*lookup.Looker) error) error {
 	select {
 	case s.room <- struct{}{}:
 		defer func() { <-s.room }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	l, err := lookup.Open(s.config.App, nil, 0)
+	l, err := lookup.Open(d.App, nil, 0)
 	if err != nil {
 		return err
 	}
@@ -184,9 +190,9 @@ func (s *Server) with(ctx context.Context, do func(*lookup.Looker) error) error 
 
 // checkWhy refuses a reason that the audit cannot show.
 func checkWhy(why string) error {
-	const most = 512
+	const most = 380 // a lock server takes 512, with the person's name
 	if why == "" || len(why) > most || why != program.Printable(why) {
-		return errors.New("say why, in 512 bytes at most on one line")
+		return errors.New("say why, in 380 bytes at most on one line")
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ type groupState struct {
 	Shards []string `json:"shards,omitempty"`
 }
 
-func (s *Server) state(w http.ResponseWriter, r *http.Request, who *Person) {
+func (s *Server) state(d *Database, w http.ResponseWriter, r *http.Request, who *Person) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", "GET")
 		refuse(w, http.StatusMethodNotAllowed, "use GET")
@@ -68,10 +68,10 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, who *Person) {
 		Person:  personState{program.Printable(who.Name), who.Role.String(), who.certified},
 		Actions: []actionState{}, Keys: []keyState{}, Groups: []groupState{}, Audit: s.audit.newest(),
 	}
-	for _, k := range s.kinds {
+	for _, k := range d.kinds() {
 		all.Actions = append(all.Actions, actionState{k.name, k.text, k.need.String(), who.Role >= k.need, k.fields})
 	}
-	v, err := s.config.Snapshot(r.Context())
+	v, err := d.Snapshot(r.Context())
 	if err != nil {
 		all.Problem = "the database does not answer"
 		writeJSON(w, http.StatusOK, all)

@@ -2,6 +2,7 @@ package leasecmd
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -56,7 +57,7 @@ not the current one any more.`,
 			ctx := cmd.Context()
 			ended, delay, err := client.ForceRelease(ctx, request)
 			if err != nil {
-				return freeOr(lockserver.Error(ctx, err), err)
+				return ForceError(ctx, err)
 			}
 			return printForced(app, ended, delay)
 		},
@@ -78,13 +79,21 @@ func freeOr(other, err error) error {
 	return other
 }
 
+// ForceError returns the error of a forced release with its exit code.
+func ForceError(ctx context.Context, err error) error { return freeOr(lockserver.Error(ctx, err), err) }
+
+// Forced says which lease a forced release ended.
+func Forced(ended lease.Lease, delay time.Duration) string {
+	text := fmt.Sprintf("ended the lease of %s on %s: fencing token %d, %v were left",
+		program.Printable(ended.Holder), program.Printable(ended.Name), ended.Token, ended.Remaining.Round(time.Millisecond))
+	if delay > 0 {
+		text += fmt.Sprintf("; its lock delay keeps the lock for %v", delay.Round(time.Millisecond))
+	}
+	return text
+}
+
 func printForced(app *program.App, ended lease.Lease, delay time.Duration) error {
 	return app.Print(program.Output{Document: forcedDocument{newDocument(ended), delay.Milliseconds()}, Text: program.Text(func(w *bytes.Buffer) {
-		fmt.Fprintf(w, "ended the lease of %s on %s: fencing token %d, %v were left",
-			program.Printable(ended.Holder), program.Printable(ended.Name), ended.Token, ended.Remaining.Round(time.Millisecond))
-		if delay > 0 {
-			fmt.Fprintf(w, "; its lock delay keeps the lock for %v", delay.Round(time.Millisecond))
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintln(w, Forced(ended, delay))
 	})})
 }

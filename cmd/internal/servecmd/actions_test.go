@@ -34,6 +34,7 @@ const (
 	lookToken = "look-0123456789abcdef"
 	askToken  = "ask-0123456789abcdef"
 	endToken  = "end-0123456789abcdef"
+	lockToken = "lock-0123456789abcdef" // of a lock server
 	people    = "look-0123456789abcdef role=look name=lea\nask-0123456789abcdef role=ask name=ann # on call\n" +
 		"sha256:73a947ce82f7a9e3eb3c52cba7b6d6bc83a2f063032033c90980715504205eee role=end name=eva\n"
 )
@@ -48,12 +49,13 @@ type console struct {
 
 var orders = namespace.Must(1, "order")
 
-func newConsole(t *testing.T) *console {
+func newConsole(t *testing.T, flags ...string) *console {
 	t.Helper()
 	dir := t.TempDir()
 	c := &console{t: t, dsn: pgtest.DSN(t), people: filepath.Join(dir, "people"), audit: filepath.Join(dir, "audit")}
 	c.write(people)
-	c.program = clitest.Start(t, clitest.At(c.dsn, "PGLATCH_NAMESPACES=order=1"), "serve", "monitor", "--listen", "127.0.0.1:0", "--actions", "--auth-token-file", c.people, "--audit-file", c.audit)
+	c.program = clitest.Start(t, clitest.At(c.dsn, "PGLATCH_NAMESPACES=order=1", "PGLATCH_LOCK_TOKEN="+lockToken),
+		append([]string{"serve", "monitor", "--listen", "127.0.0.1:0", "--actions", "--auth-token-file", c.people, "--audit-file", c.audit}, flags...)...)
 	c.program.Saying(&c.program.Stderr, "msg=serving")
 	c.url = regexp.MustCompile(`page=(\S+)`).FindStringSubmatch(c.program.Stderr.String())[1]
 	return c
@@ -263,18 +265,27 @@ func TestALeaderResignsToAnotherThatLives(t *testing.T) {
 		assert.Contains(t, bad.Detail, "there are web-2, web-3", "those that live, and do not lead")
 	}
 	clitest.Eventually(t, func() bool {
-		c.until(askToken, `{"action":"resign","key":"9:100","to":"web-3"}`, "done")
+		if a = c.send(askToken, "prepare", `{"action":"resign","key":"9:100","to":"web-3"}`); a.status == http.StatusOK { // until it leads
+			a = c.confirm(askToken, a.Confirm, "a deploy")
+		}
 		return electors["web-3"].IsLeader()
-	}, func() string { return "web-3 does not lead" })
+	}, func() string { return fmt.Sprintf("web-3 does not lead: %+v", a) })
 }
 
 // actionRequests are requests for all actions, about what does not exist.
 func actionRequests() map[string]string {
 	return map[string]string{
-		"dump":      `{"action":"dump","key":"order/404"}`,
-		"ask":       `{"action":"ask","key":"order/404"}`,
-		"resign":    `{"action":"resign","key":"order/404"}`,
-		"terminate": `{"action":"terminate","session":2147483647}`,
+		"dump":          `{"action":"dump","key":"order/404"}`,
+		"ask":           `{"action":"ask","key":"order/404"}`,
+		"resign":        `{"action":"resign","key":"order/404"}`,
+		"terminate":     `{"action":"terminate","session":2147483647}`,
+		"drain":         `{"action":"drain","group":"order=1","node":"web-1"}`,
+		"undrain":       `{"action":"undrain","group":"order=1","node":"web-1"}`,
+		"pin":           `{"action":"pin","group":"order=1","shard":"a","node":"web-1"}`,
+		"unpin":         `{"action":"unpin","group":"order=1","shard":"a"}`,
+		"force-release": `{"action":"force-release","lease":"job"}`,
+		"interrupt":     `{"action":"interrupt","mailbox":"chat","entity":"a"}`,
+		"retry":         `{"action":"retry","mailbox":"chat","number":7}`,
 	}
 }
 
@@ -308,7 +319,8 @@ func (c *console) state(token string) (s offer) {
 
 func TestEachActionWithoutItsRightIsRefusedAndInTheAudit(t *testing.T) {
 	t.Parallel()
-	c := newConsole(t)
+	_, lockServer := clitest.Serve(t, nil, "--store", "sqlite:"+filepath.Join(t.TempDir(), "l.db"))
+	c := newConsole(t, "--lock-server", "http://"+lockServer)
 	requests := actionRequests()
 	all := c.state(endToken).Actions
 	require.Len(t, requests, len(all), "a request for each action")

@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/cmd/internal/actions"
+	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/internal/loopback"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/monitor"
 )
 
@@ -18,6 +20,7 @@ import (
 type hands struct {
 	actions           bool
 	peopleFile, audit string
+	lockServer        string
 	noTLS             bool
 	certificates      certificates
 	people            []actions.Person
@@ -28,6 +31,7 @@ func (h *hands) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&h.actions, "actions", false, "let people act from the page, by their roles; needs --auth-token-file and --audit-file")
 	f.StringVar(&h.peopleFile, "auth-token-file", "", "`file` of people: their tokens, roles and names")
 	f.StringVar(&h.audit, "audit-file", "", "`file` to which each action and refusal is added, as a line of JSON")
+	f.StringVar(&h.lockServer, "lock-server", "", "`URL` of the lock server whose leases people may end, with the token in PGLATCH_LOCK_TOKEN")
 	h.certificates.addFlags(f)
 	f.BoolVar(&h.noTLS, "insecure-no-tls", false, "DANGER: accept tokens in clear text on an address that is not loopback")
 }
@@ -39,6 +43,8 @@ func (h *hands) read() (err error) {
 		return program.UsageError("--actions: say who may act with --auth-token-file")
 	case h.actions && h.audit == "":
 		return program.UsageError("--actions: say where the audit is kept with --audit-file")
+	case !h.actions && h.lockServer != "":
+		return program.UsageError("--lock-server is for --actions: give both")
 	case !h.actions && h.audit != "":
 		return program.UsageError("--audit-file is for --actions: give both")
 	case h.peopleFile == "" && (h.certificates.file != "" || h.certificates.key != "" || h.certificates.clientCA != "" || h.noTLS):
@@ -79,19 +85,31 @@ func (h *hands) open(ctx context.Context, app *program.App, config *monitor.Conf
 	if h.people == nil {
 		return func(next http.Handler) http.Handler { return next }, func() error { return nil }, nil
 	}
-	server, err := actions.New(actions.Config{App: app, People: h.people, Audit: h.audit, Snapshot: snapshot})
+	server, err := actions.New(actions.Config{People: h.people, Audit: h.audit, Logger: app.Logger()})
 	if err != nil {
 		return nil, nil, program.UsageError("--audit-file: %w", err)
 	}
 	config.Authorize = monitor.AllowAll // wrap has let in the people alone
 	if h.actions {
-		config.Actions = server.Handler()
+		config.Actions = server.Handler(h.database(app, snapshot))
 	}
 	stop := atHangup(ctx, app, true, func(said saidFunc) { h.readAgain(said, server) })
 	return server.Wrap, func() error {
 		stop()
 		return server.Close()
 	}, nil
+}
+
+// database is the one of app, with the lock server of the flag.
+func (h *hands) database(app *program.App, snapshot func(context.Context) (monitor.Snapshot, error)) actions.Database {
+	d := actions.Database{App: app, Snapshot: snapshot}
+	if h.lockServer != "" {
+		d.Leases = func() (*leasehttp.Client, error) {
+			flags := lockserver.ClientFlags{URLs: []string{h.lockServer}}
+			return flags.Client(app, 0)
+		}
+	}
+	return d
 }
 
 func (h *hands) readAgain(said saidFunc, server *actions.Server) {

@@ -50,7 +50,7 @@
   const title = make("h2", { id: "confirm-title" }), effect = make("ul", { tabIndex: 0, id: "confirm-effect" }), changed = make("p", { className: "changed" });
   effect.setAttribute("aria-label", "What it does");
   changed.setAttribute("role", "alert");
-  const why = make("input", { id: "confirm-why", required: true, maxLength: 400, autocomplete: "off", size: 40 });
+  const why = make("input", { id: "confirm-why", required: true, maxLength: 380, autocomplete: "off", size: 40 });
   const go = make("button", { type: "submit", className: "do", id: "confirm-do" }, "Do it");
   const dialog = make("dialog", { className: "confirm", id: "confirm" }, make("form", { method: "dialog" }, title, changed, effect,
     make("label", {}, "Why, for the audit ", why),

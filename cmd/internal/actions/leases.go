@@ -1,0 +1,54 @@
+package actions
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/cmd/internal/leasecmd"
+	"github.com/pglatch/pglatch/cmd/internal/lookup"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// leaseKinds are the actions on the leases of a lock server.
+func leaseKinds() []kind {
+	return []kind{{name: "force-release", text: "End the lease of another", need: End, fields: []string{"lease"}, plan: forcing}}
+}
+
+func forcing(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*plan, error) {
+	client, err := d.Leases()
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	record, err := client.Get(ctx, r.Lease)
+	if err != nil {
+		return nil, leasecmd.ForceError(ctx, err)
+	}
+	name := program.Printable(record.Name)
+	if record.State != lease.Held {
+		return nil, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("nobody has the lease of %s", name)}
+	}
+	return &plan{
+		title: fmt.Sprintf("End the lease of %s on %s", program.Printable(record.Holder), name),
+		lines: []string{
+			fmt.Sprintf("Fencing token %d, since %s, %v are left.", record.Token, record.AcquiredAt.UTC().Format(time.RFC3339), record.Remaining.Round(time.Millisecond)),
+			"Its holder goes on until its next renewal is refused: let what the lock protects refuse its fencing token.",
+		},
+		same: fmt.Sprintf("force-release %s %d", record.Name, record.Token),
+		run: func(ctx context.Context, why string) (string, error) {
+			client, err := d.Leases()
+			if err != nil {
+				return "", err
+			}
+			defer client.Close()
+			ended, delay, err := client.ForceRelease(ctx, leasehttp.ForceReleaseRequest{Name: record.Name, Token: record.Token, Reason: why})
+			if err != nil {
+				return "", leasecmd.ForceError(ctx, err)
+			}
+			return leasecmd.Forced(ended, delay), nil
+		},
+	}, nil
+}

@@ -1,0 +1,125 @@
+package actions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/cmd/internal/lookup"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/namespace"
+	"github.com/pglatch/pglatch/turns"
+)
+
+// turnKinds are the actions on turns.
+func turnKinds() []kind {
+	return []kind{
+		{name: "interrupt", text: "Interrupt the running turn of an entity", need: End, fields: []string{"mailbox", "entity"}, plan: interrupting},
+		{name: "retry", text: "Retry a dead letter", need: End, fields: []string{"mailbox", "number"}, plan: retrying},
+	}
+}
+
+func interrupting(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*plan, error) {
+	var entity namespace.Key
+	if err := withMailbox(ctx, d, r.Mailbox, func(_ *turns.Mailbox, n namespace.Namespace) (err error) {
+		entity, err = entityOf(n, r.Entity)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	name := program.Printable(entity.String())
+	return &plan{
+		title: fmt.Sprintf("Interrupt the turn of %s in %s", name, program.Printable(r.Mailbox)),
+		lines: []string{"The context of its running turn ends, on whatever node it runs.", "The handler decides what becomes of the messages: it commits them, or they come again."},
+		same:  fmt.Sprintf("interrupt %s %s", r.Mailbox, entity),
+		run: func(ctx context.Context, why string) (string, error) {
+			err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Interrupt(ctx, entity, why) })
+			return "the turn of " + name + " is interrupted", err
+		},
+	}, nil
+}
+
+func retrying(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*plan, error) {
+	var letter turns.DeadLetter
+	if err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error {
+		found, err := m.DeadLetters(ctx, namespace.Key{}, r.Number-1, 1)
+		if err == nil && (len(found) == 0 || found[0].Message.Number != r.Number) {
+			err = fmt.Errorf("%w: number %d", turns.ErrNotFound, r.Number)
+		}
+		if err == nil {
+			letter = found[0]
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return &plan{
+		title: fmt.Sprintf("Retry message %d of %s in %s", r.Number, program.Printable(letter.Entity), program.Printable(r.Mailbox)),
+		lines: []string{
+			fmt.Sprintf("It was tried %d times, until %s.", letter.Attempts, letter.DiedAt.UTC().Format("2006-01-02 15:04:05")),
+			program.Printable("The last error: " + letter.Error),
+		},
+		same: fmt.Sprintf("retry %s %d", r.Mailbox, r.Number),
+		run: func(ctx context.Context, _ string) (string, error) {
+			err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Retry(ctx, r.Number) })
+			return fmt.Sprintf("message %d is put back", r.Number), err
+		},
+	}, nil
+}
+
+// entityOf returns the key of an entity: agent/42, or 42 for a mailbox of the namespace agent.
+func entityOf(n namespace.Namespace, text string) (namespace.Key, error) {
+	set, err := namespace.NewSet(n)
+	if err != nil {
+		return namespace.Key{}, err
+	}
+	key, err := set.Parse(n.Name() + "/" + strings.TrimPrefix(text, n.Name()+"/"))
+	if err != nil {
+		return key, &program.ExitError{Code: program.ExitUsage, Err: err}
+	}
+	return key, nil
+}
+
+// withMailbox calls do with a mailbox of the database, and the namespace of its entities.
+func withMailbox(ctx context.Context, d *Database, name string, do func(*turns.Mailbox, namespace.Namespace) error) error {
+	cc, err := d.App.ConnConfig()
+	if err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig("")
+	if err != nil {
+		return err
+	}
+	config.ConnConfig, config.MaxConns, config.MinConns = program.Unprepared(cc), 1, 0
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return program.Unavailable(ctx, err)
+	}
+	defer pool.Close()
+	var text string
+	err = pool.QueryRow(ctx, `SELECT namespace FROM pglatch_turns.mailboxes WHERE name OPERATOR(pg_catalog.=) $1::pg_catalog.text`, name).Scan(&text)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), sqlstate.Of(err) == sqlstate.UndefinedTable:
+		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("there is no mailbox %q", program.Printable(name))}
+	case err != nil:
+		return program.Unavailable(ctx, err)
+	}
+	n, err := program.ParseNamespace("the mailbox", text)
+	if err != nil {
+		return err
+	}
+	m, err := turns.Open(ctx, turns.Config{Pool: pool, Name: name, Namespace: n})
+	if err != nil {
+		return &program.ExitError{Code: program.ExitUsage, Err: err}
+	}
+	err = do(m, n)
+	if errors.Is(err, turns.ErrNotFound) || errors.Is(err, turns.ErrNotRunning) {
+		return &program.ExitError{Code: program.ExitFree, Err: err}
+	}
+	return program.Unavailable(ctx, err)
+}

@@ -1,0 +1,159 @@
+package servecmd_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/leader/shards"
+	shardspg "github.com/pglatch/pglatch/leader/shards/postgres"
+	"github.com/pglatch/pglatch/namespace"
+	"github.com/pglatch/pglatch/turns"
+)
+
+func TestANodeIsDrainedAndAShardPinnedFromThePage(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	for _, identity := range []string{"web-1", "web-2"} {
+		b, err := shardspg.New(shardspg.Config{DSN: c.dsn, Namespace: namespace.Must(7, "tenant"), CreateTable: true})
+		require.NoError(t, err)
+		node, err := shards.New(shards.Config{
+			Name: "tenants", Backend: b, Identity: identity, Shards: []string{"a", "b"}, LeaseDuration: 10 * time.Second, LookInterval: 20 * time.Millisecond, MinStay: -1,
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- node.Run(ctx, func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
+		}()
+		t.Cleanup(func() { cancel(); assert.NoError(t, <-ended) })
+	}
+	observer, err := shardspg.New(shardspg.Config{DSN: c.dsn, Namespace: namespace.Must(7, "tenant")})
+	require.NoError(t, err)
+	owner := func(want string, names ...string) {
+		t.Helper()
+		var seen shards.Group
+		clitest.Eventually(t, func() bool {
+			var err error
+			seen, err = shards.Observe(t.Context(), observer)
+			n := 0
+			for _, s := range seen.Shards {
+				for _, name := range names {
+					if s.Name == name && s.Owner == want {
+						n++
+					}
+				}
+			}
+			return err == nil && n == len(names) && len(seen.Members) == 2
+		}, func() string { return fmt.Sprintf("%+v", seen) })
+	}
+	a := c.until(endToken, `{"action":"drain","group":"tenant=7","node":"web-1"}`, "done")
+	assert.Contains(t, a.Text, "web-1 of tenant ")
+	owner("web-2", "a", "b")
+	shown := c.send(endToken, "prepare", `{"action":"drain","group":"tenant=7","node":"web-2"}`)
+	assert.Equal(t, "It owns 2 shards. Others that take shards: none.", shown.Effect[0])
+	assert.Equal(t, "done", c.until(endToken, `{"action":"undrain","group":"tenant=7","node":"web-1"}`, "done").Outcome)
+	assert.Contains(t, c.until(endToken, `{"action":"pin","group":"tenant=7","shard":"a","node":"web-1"}`, "done").Text, "a of tenant is pinned to web-1")
+	owner("web-1", "a")
+	assert.Equal(t, "a of tenant is not pinned any more", c.until(endToken, `{"action":"unpin","group":"tenant=7","shard":"a"}`, "done").Text)
+	again := c.send(endToken, "prepare", `{"action":"unpin","group":"tenant=7","shard":"a"}`)
+	assert.Contains(t, again.Detail, "is not pinned")
+}
+
+func TestALeaseOfALockServerIsEndedFromThePage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tokens := filepath.Join(dir, "tokens")
+	require.NoError(t, os.WriteFile(tokens, []byte(lockToken+" right=admin name=monitor\n"), 0o600))
+	_, server := clitest.Serve(t, nil, "--store", "sqlite:"+filepath.Join(dir, "l.db"), "--auth-token-file", tokens)
+	c := newConsole(t, "--lock-server", "http://"+server)
+	env := []string{"PGLATCH_LOCK_TOKEN=" + lockToken, "PGLATCH_LOCK_SERVER=http://" + server}
+	acquire := func() {
+		t.Helper()
+		_, stderr, code := clitest.Run(t, env, "lease", "acquire", "nightly", "--owner", "web-3", "--ttl", "1h")
+		require.Zero(t, code, stderr)
+	}
+	acquire()
+	shown := c.send(endToken, "prepare", `{"action":"force-release","lease":"nightly"}`)
+	require.Equal(t, http.StatusOK, shown.status, "%+v", shown)
+	assert.Equal(t, "End the lease of web-3 on nightly", shown.Title)
+	_, stderr, code := clitest.Run(t, env, "lease", "force-release", "nightly", "--reason", "meanwhile")
+	require.Zero(t, code, stderr)
+	acquire()
+	a := c.confirm(endToken, shown.Confirm, "its host is gone")
+	assert.True(t, a.Changed, "another lease has its place: %+v", a)
+	a = c.confirm(endToken, a.Confirm, "its host is gone")
+	assert.Equal(t, "done", a.Outcome, "%+v", a)
+	assert.Contains(t, a.Text, "ended the lease of web-3 on nightly: fencing token ")
+	free := c.send(endToken, "prepare", `{"action":"force-release","lease":"nightly"}`)
+	assert.Equal(t, http.StatusUnprocessableEntity, free.status)
+}
+
+func TestATurnIsInterruptedAndADeadLetterRetriedFromThePage(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	pool, err := pgxpool.New(t.Context(), c.dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: c.dsn})
+	require.NoError(t, err)
+	t.Cleanup(locker.Close)
+	chats := namespace.Must(8, "chat")
+	box, err := turns.Open(t.Context(), turns.Config{Pool: pool, Name: "chat", Namespace: chats, Locker: locker, MaxAttempts: 1})
+	require.NoError(t, err)
+	require.NoError(t, box.Migrate(t.Context()))
+	entered, causes := make(chan struct{}, 9), make(chan error, 9)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = box.Serve(ctx, func(ctx context.Context, _ *turns.Turn) error {
+			entered <- struct{}{}
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return context.Cause(ctx)
+		})
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+	entity, err := chats.Text("a")
+	require.NoError(t, err)
+	send := func() {
+		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			_, err := box.Send(t.Context(), tx, entity, turns.Message{ID: "1", Body: []byte("x")})
+			return err
+		}))
+	}
+	none := c.until(endToken, `{"action":"interrupt","mailbox":"chat","entity":"chat/b"}`, "failed")
+	assert.Contains(t, none.Text, "chat/b")
+	send()
+	await.Receive(t, await.Soon, entered)
+	c.until(endToken, `{"action":"interrupt","mailbox":"chat","entity":"a"}`, "done")
+	cause := await.Receive(t, await.Soon, causes)
+	require.ErrorIs(t, cause, turns.ErrInterrupted)
+	assert.ErrorContains(t, cause, "eva: the host goes down")
+	var letters []turns.DeadLetter
+	clitest.Eventually(t, func() bool {
+		letters, err = box.DeadLetters(t.Context(), namespace.Key{}, 0, 10)
+		return err == nil && len(letters) == 1
+	}, func() string { return "there is no dead letter" })
+	request := fmt.Sprintf(`{"action":"retry","mailbox":"chat","number":%d}`, letters[0].Message.Number)
+	shown := c.send(endToken, "prepare", request)
+	assert.Contains(t, strings.Join(shown.Effect, "\n"), "It was tried 1 times")
+	assert.Equal(t, "done", c.confirm(endToken, shown.Confirm, "the cause is gone").Outcome)
+	await.Receive(t, await.Soon, entered, "the message has its turn again")
+	missing := c.send(endToken, "prepare", request)
+	assert.Contains(t, missing.Detail, "number")
+}
