@@ -1,0 +1,109 @@
+package browser_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/proctest"
+)
+
+const endToken = "end-0123456789abcdef"
+
+// actions serves the page with actions, and returns its address and the file of its audit.
+func actions(t *testing.T, dsn string) (address, audit string) {
+	t.Helper()
+	dir := t.TempDir()
+	program, people := filepath.Join(dir, "pglatch"), filepath.Join(dir, "people")
+	audit = filepath.Join(dir, "audit")
+	build, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../../..", "-o", program, "./cmd/pglatch").CombinedOutput() // of another module
+	require.NoError(t, err, "%s", build)
+	require.NoError(t, os.WriteFile(people, []byte(endToken+" role=end name=eva\n"), 0o600))
+	p := proctest.Start(t, proctest.Command(t, program, "--database-url", dsn, "serve", "monitor", "--listen", "127.0.0.1:0", "--actions", "--auth-token-file", people, "--audit-file", audit))
+	return p.Match(&p.Stderr, `msg=serving.* page=(\S+)`)[1], audit
+}
+
+func TestASessionIsEndedFromThePageWithTheKeyboardAlone(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	cc, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	cc.RuntimeParams["application_name"] = "<b>web-3</b>"
+	conn, err := pgx.ConnectConfig(t.Context(), cc)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(1, i) FROM generate_series(1, 412) i")
+	require.NoError(t, err)
+	address, audit := actions(t, dsn)
+
+	b := browse(t)
+	b.open(address)
+	b.until("h1", "Sign in")
+	b.accessible("sign-in")
+	assert.Equal(t, "token", eval[string](b, "document.activeElement.name"))
+	b.do(chromedp.KeyEvent(endToken + kb.Enter))
+	b.until("#actions", "Signed in as eva, with the role end")
+	b.mu.Lock()
+	b.problems = nil // that nobody had signed in
+	b.mu.Unlock()
+	b.until("#live", "live, ") // the script runs
+	b.do(press("a"))
+	b.untilTrue("document.activeElement.id === 'act-what'")
+	for range 12 { // down to the action, whose order may change
+		if eval[string](b, "document.activeElement.value") == "terminate" {
+			break
+		}
+		b.do(chromedp.KeyEvent(kb.ArrowDown))
+	}
+	b.untilTrue("document.getElementById('act-session') !== null")
+	b.accessible("actions")
+	b.do(chromedp.KeyEvent(kb.Tab))
+	b.untilTrue("document.activeElement.id === 'act-session'")
+	b.do(chromedp.KeyEvent(fmt.Sprint(conn.PgConn().PID())), chromedp.KeyEvent(kb.Tab))
+	b.untilTrue("document.activeElement.id === 'act-show'")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.until("#confirm-title", "this session carries 412 locks of <b>web-3</b>")
+	b.until("#confirm-effect", "and 373 more")
+	b.accessible("confirm")
+	b.view("confirm")
+	b.do(press("1")) // a key of the page, and text here
+	assert.Equal(t, "1", eval[string](b, "document.getElementById('confirm-why').value"))
+	b.do(chromedp.KeyEvent(kb.Escape))
+	b.untilTrue("!document.getElementById('confirm').open && document.activeElement.id === 'act-show'")
+	require.NoError(t, conn.Ping(t.Context()), "nothing is done")
+
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.untilTrue("document.activeElement.id === 'confirm-why'")
+	b.do(chromedp.KeyEvent("it hangs"), chromedp.KeyEvent(kb.Tab))
+	assert.Equal(t, "confirm-do", eval[string](b, "document.activeElement.id"))
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.until("#act-said", "done: backend ")
+	b.until("#actions table", "it hangs")
+	b.until("#actions table", "done: backend ")
+	require.Error(t, conn.Ping(t.Context()))
+	b.accessible("done")
+	b.do(chromedp.EmulateViewport(320, 640))
+	assert.LessOrEqual(t, eval[int64](b, "document.documentElement.scrollWidth"), int64(320), "%s", lazy(func() string {
+		return eval[string](b, "[...document.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > 320).map(e => e.tagName + '#' + e.id + '.' + e.className).join(' ')")
+	}))
+	b.clean(strings.TrimSuffix(address, "/"))
+
+	raw, err := os.ReadFile(audit)
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	var last struct{ Who, Action, Why, Outcome string }
+	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &last))
+	assert.Equal(t, "eva terminate it hangs done", strings.Join([]string{last.Who, last.Action, last.Why, last.Outcome}, " "))
+}
