@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/notrun"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -246,8 +247,46 @@ func TestPeopleAreReadAgainAndABadFileChangesNothing(t *testing.T) {
 	require.NoError(t, err, "the view of somebody who may not look any more has ended")
 	status, _ = c.get(client, "")
 	assert.Equal(t, http.StatusUnauthorized, status, "the sign-in ends with the token")
-	assert.Equal(t, http.StatusUnauthorized, c.send(endToken, "do", `{}`).status)
-	assert.Equal(t, "refused", c.last().Outcome, "the new file has the new lines")
+	clitest.Eventually(t, func() bool { // the audit's file is opened again after the people are read
+		assert.Equal(t, http.StatusUnauthorized, c.send(endToken, "do", `{}`).status)
+		raw, err := os.ReadFile(c.audit)
+		return err == nil && strings.Contains(string(raw), `"outcome":"refused"`)
+	}, func() string { return "the new file has no line" })
+}
+
+// The control is the same confirmation, when the audit can be written again.
+func TestNothingIsDoneThatIsNotInTheAudit(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/full"); err != nil {
+		notrun.Skip(t, "only Linux has a file that is always full")
+	}
+	c := newConsole(t)
+	conn, pid := c.session("web-3", 1)
+	swap := func(change func() error, said string) {
+		require.NoError(t, change())
+		c.program.Signal(syscall.SIGHUP)
+		c.program.Saying(&c.program.Stderr, said)
+	}
+	swap(func() error {
+		require.NoError(t, os.Rename(c.audit, c.audit+".1"))
+		return os.Symlink("/dev/full", c.audit)
+	}, `msg="read again" what=audit`)
+	request := fmt.Sprintf(`{"action":"terminate","session":%d}`, pid)
+	a := c.confirm(endToken, c.send(endToken, "prepare", request).Confirm, "it hangs")
+	assert.Equal(t, http.StatusInternalServerError, a.status)
+	assert.Contains(t, a.Detail, "nothing was done, because the audit cannot be written")
+	require.True(t, lives(t, conn))
+	c.program.Saying(&c.program.Stderr, "the audit cannot be written")
+	swap(func() error {
+		require.NoError(t, os.Remove(c.audit))
+		return os.Mkdir(c.audit, 0o700)
+	}, "what=audit error=")
+	swap(func() error { return os.Remove(c.audit) }, `what=people`)
+	clitest.Eventually(t, func() bool {
+		a = c.confirm(endToken, c.send(endToken, "prepare", request).Confirm, "it hangs")
+		return a.Outcome == "done"
+	}, func() string { return fmt.Sprintf("%+v", a) })
+	assert.False(t, lives(t, conn))
 }
 
 func TestPeopleAreKnownByTheirCertificates(t *testing.T) {
