@@ -20,7 +20,7 @@ const pageEvery = time.Second
 //
 // The page is complete without JavaScript. With JavaScript, server-sent events keep it up to date; a server's
 // WriteTimeout does not end them. All that it loads comes from the handler, under a Content-Security-Policy that
-// allows no inline style or script. It changes nothing, unless Config.Actions does. Below it are also verdicts, a list in JSON, and metrics,
+// allows no inline style or script. It changes nothing. Below it are also verdicts, a list in JSON, and metrics,
 // the gauge pglatch_verdict for Prometheus. Config.Authorize decides who has access; by default no other host
 // has.
 func (m *Monitor) Page() http.Handler {

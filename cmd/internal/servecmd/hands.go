@@ -24,6 +24,7 @@ type hands struct {
 	noTLS             bool
 	certificates      certificates
 	people            []actions.Person
+	server            *actions.Server // nil = nobody signs in
 	tls               *tls.Config
 }
 
@@ -78,38 +79,39 @@ func (h *hands) checkExposure(listen string, address net.Addr) error {
 	return nil
 }
 
-// open prepares the actions, and rereads the files at each SIGHUP until they are closed. wrap lets only the people in.
-func (h *hands) open(ctx context.Context, app *program.App, config *monitor.Config, snapshot func(context.Context) (monitor.Snapshot, error)) (
-	wrap func(http.Handler) http.Handler, closeAll func() error, err error,
-) {
+// open prepares the people and the audit, and rereads the files at each SIGHUP until they are closed. wrap lets only the
+// people in.
+func (h *hands) open(ctx context.Context, app *program.App) (wrap func(http.Handler) http.Handler, closeAll func() error, err error) {
 	if h.people == nil {
 		return func(next http.Handler) http.Handler { return next }, func() error { return nil }, nil
 	}
-	server, err := actions.New(actions.Config{People: h.people, Audit: h.audit, Logger: app.Logger()})
-	if err != nil {
+	if h.server, err = actions.New(actions.Config{People: h.people, Audit: h.audit, Logger: app.Logger()}); err != nil {
 		return nil, nil, program.UsageError("--audit-file: %w", err)
 	}
-	config.Authorize = monitor.AllowAll // wrap has let in the people alone
-	if h.actions {
-		config.Actions = server.Handler(h.database(app, snapshot))
-	}
-	stop := atHangup(ctx, app, true, func(said saidFunc) { h.readAgain(said, server) })
-	return server.Wrap, func() error {
+	stop := atHangup(ctx, app, true, func(said saidFunc) { h.readAgain(said, h.server) })
+	return h.server.Wrap, func() error {
 		stop()
-		return server.Close()
+		return h.server.Close()
 	}, nil
 }
 
-// database is the one of app, with the lock server of the flag.
-func (h *hands) database(app *program.App, snapshot func(context.Context) (monitor.Snapshot, error)) actions.Database {
-	d := actions.Database{App: app, Snapshot: snapshot}
+// actOn gives the page of a database its actions, after open. The database is that of app; its name is for the audit.
+func (h *hands) actOn(app *program.App, name string, config *monitor.Config, snapshot func(context.Context) (monitor.Snapshot, error)) {
+	if h.server == nil {
+		return
+	}
+	config.Authorize = monitor.AllowAll // wrap has let in the people alone
+	if !h.actions {
+		return
+	}
+	d := actions.Database{App: app, Name: name, Snapshot: snapshot}
 	if h.lockServer != "" {
 		d.Leases = func() (*leasehttp.Client, error) {
 			flags := lockserver.ClientFlags{URLs: []string{h.lockServer}}
 			return flags.Client(app, 0)
 		}
 	}
-	return d
+	config.Actions = h.server.Handler(d)
 }
 
 func (h *hands) readAgain(said saidFunc, server *actions.Server) {

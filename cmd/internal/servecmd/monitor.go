@@ -106,12 +106,13 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 	config := monitor.Config{
 		ConnConfig: cc, Namespaces: app.Namespaces(), Record: s.record, LongHold: s.long, NoQuestions: s.noQuestions, Fleet: reader.Read, Logger: app.Logger(),
 	}
-	var m *monitor.Monitor
-	wrap, closeHands, err := s.hands.open(ctx, app, &config, func(ctx context.Context) (monitor.Snapshot, error) { return m.Snapshot(ctx) })
+	wrap, closeHands, err := s.hands.open(ctx, app)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeHands()) }()
+	var m *monitor.Monitor
+	s.hands.actOn(app, "", &config, func(ctx context.Context) (monitor.Snapshot, error) { return m.Snapshot(ctx) })
 	if m, err = monitor.Open(config); err != nil {
 		return err
 	}
