@@ -7,6 +7,8 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,6 +35,10 @@ type Config struct {
 	// ConnConfig, made by pgx.ParseConfig, replaces DSN for settings that a string cannot express: TLS,
 	// dialers, tracers. It is copied.
 	ConnConfig *pgx.ConnConfig
+
+	// Name is the database's, in metrics, in a Site, and on its page: 1 to 40 lower-case letters, digits, '_', '-' and
+	// '.', beginning with a letter or digit. "" = its address in metrics, such as "db-1:5432/shop".
+	Name string
 
 	// Namespaces names keys that no process names. nil = no names: a pair of int4 then shows its numbers, a
 	// bigint only itself.
@@ -92,6 +98,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,39}$`)
+
 // A LeaseLister is the part of a lease.Store that Page uses.
 type LeaseLister interface {
 	List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error]
@@ -118,6 +126,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.LongHold < 0 {
 		return c, &ConfigError{"LongHold", c.LongHold, "use a positive duration, or 0 for the default of 5m"}
+	}
+	if c.Name != "" && !validName.MatchString(c.Name) {
+		return c, &ConfigError{"Name", strconv.Quote(c.Name), "use 1 to 40 lower-case letters, digits, '_', '-' and '.', beginning with a letter or digit"}
 	}
 	c.LongHold = cmp.Or(c.LongHold, incident.DefaultLimits().Long)
 	c.MinInterval = cmp.Or(c.MinInterval, DefaultMinInterval)

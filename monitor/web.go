@@ -1,7 +1,9 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -21,10 +23,16 @@ const pageEvery = time.Second
 // The page is complete without JavaScript. With JavaScript, server-sent events keep it up to date; a server's
 // WriteTimeout does not end them. All that it loads comes from the handler, under a Content-Security-Policy that
 // allows no inline style or script. It changes nothing. Below it are also verdicts, a list in JSON, and metrics,
-// the gauge pglatch_verdict for Prometheus. Config.Authorize decides who has access; by default no other host
+// the gauge pglatch_verdict for Prometheus, with the labels name, severity and database. Config.Authorize decides who has access; by default no other host
 // has.
-func (m *Monitor) Page() http.Handler {
+func (m *Monitor) Page() http.Handler { return m.page("") }
+
+// page returns the Page. home is the address of the list of databases; "" = none.
+func (m *Monitor) page(home string) http.Handler {
 	config := web.Config{
+		Name:      m.name(),
+		Label:     m.config.Name,
+		Home:      home,
 		Look:      m.state,
 		Next:      m.next,
 		Refuse:    func(w http.ResponseWriter, status int, detail string) { refuse(w, status, 0, detail) },
@@ -47,6 +55,11 @@ func (m *Monitor) Page() http.Handler {
 		}
 		p.ServeHTTP(w, r)
 	})
+}
+
+// name is the value of the label database.
+func (m *Monitor) name() string {
+	return cmp.Or(m.config.Name, fmt.Sprintf("%s:%d/%s", m.connConfig.Host, m.connConfig.Port, m.connConfig.Database))
 }
 
 // state returns the newest flight, as the page shows it.

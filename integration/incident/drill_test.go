@@ -97,10 +97,17 @@ func (d desk) named(verdict string, words ...string) {
 		// On a busy machine a process may be silent for a moment, and the verdict gone with what it answered.
 		return slices.ContainsFunc(told.Verdicts, func(v monitor.Verdict) bool {
 			return v.Name == verdict && contains(v.Key+v.Subject+v.Text+strings.Join(v.Evidence, ""), words...)
-		}) && !strings.Contains(d.get("metrics"), `pglatch_verdict{name="`+verdict+`"} 0`) && contains(d.get(""), append(words, verdict)...)
+		}) && counted(d.get("metrics"), verdict) && contains(d.get(""), append(words, verdict)...)
 	}, patience, 100*time.Millisecond, verdict)
 	d.said(check.Page, verdict, words...)
 	d.t.Logf("%s: %v", verdict, time.Since(begin).Round(100*time.Millisecond))
+}
+
+// counted reports whether the metrics have a verdict, of whatever severity.
+func counted(metrics, verdict string) bool {
+	return slices.ContainsFunc(strings.Split(metrics, "\n"), func(line string) bool {
+		return strings.HasPrefix(line, `pglatch_verdict{name="`+verdict+`",`) && !strings.HasSuffix(line, "} 0")
+	})
 }
 
 // contains reports whether a text has all words.
@@ -127,7 +134,7 @@ func (d desk) listed(verdict string, words ...string) {
 func (d desk) quiet(verdict string) {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool {
-		return strings.Contains(d.get("metrics"), `pglatch_verdict{name="`+verdict+`"} 0`)
+		return !counted(d.get("metrics"), verdict)
 	}, patience, 100*time.Millisecond, verdict)
 	d.said(check.Absent, verdict)
 }

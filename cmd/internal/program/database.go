@@ -26,16 +26,23 @@ func (a *App) ConnConfig() (*pgx.ConnConfig, error) {
 		if err != nil {
 			return nil, err
 		}
-		cc, err := parseDatabaseURL(text, source)
-		if err != nil {
+		if a.connConfig, err = a.ConnConfigOf(text, source); err != nil {
 			return nil, err
 		}
-		cc.ConnectTimeout = cmp.Or(a.settings.connectTimeout, cc.ConnectTimeout, DefaultConnectTimeout)
-		cc.RuntimeParams["application_name"] = cmp.Or(a.settings.applicationName, cc.RuntimeParams["application_name"], pgsession.ProcessName())
-		a.redactor.hide(cc, text)
-		a.connConfig = cc
 	}
 	return a.connConfig.Copy(), nil
+}
+
+// ConnConfigOf returns the connection settings for the database that text names, which comes from source.
+func (a *App) ConnConfigOf(text, source string) (*pgx.ConnConfig, error) {
+	cc, err := parseDatabaseURL(text, source)
+	if err != nil {
+		return nil, err
+	}
+	cc.ConnectTimeout = cmp.Or(a.settings.connectTimeout, cc.ConnectTimeout, DefaultConnectTimeout)
+	cc.RuntimeParams["application_name"] = cmp.Or(a.settings.applicationName, cc.RuntimeParams["application_name"], pgsession.ProcessName())
+	a.redactor.hide(cc, text)
+	return cc, nil
 }
 
 // Connect connects to the database. The session creates no named statements, so that it works through a pooler. A

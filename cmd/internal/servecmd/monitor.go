@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/pglatch/pglatch/cmd/internal/fleetreader"
@@ -23,7 +24,7 @@ and what is wrong, with advice (docs/how-to/incidents.md).
 
   /            the page
   /verdicts    what is wrong, as JSON
-  /metrics     the gauge pglatch_verdict for Prometheus
+  /metrics     gauges for Prometheus: pglatch_verdict, pglatch_monitor_up, and others
   /api/advisory-locks   the list of locks, as JSON
 
 Without --auth-token-file it answers only clients on the same machine, and --listen is a
@@ -47,6 +48,10 @@ JSON for each action and refusal. Without it being written, nothing is done.
 On SIGHUP the files of people, certificate and authorities are read again, and the audit's
 file is opened again. If one is not valid, what was is kept.
 
+With several --dsn, each label=URL, the page lists the databases with their health and
+what is wrong in any of them. The page of each is at its label: /prod/. A database that
+is away delays none of the others.
+
 Exit codes: 0 after an interrupt, 69 the address cannot be used. A database that is
 away is said on the page.`
 
@@ -55,6 +60,7 @@ type monitorCommand struct {
 	listen       string
 	record, long time.Duration
 	noQuestions  bool
+	databases    []string // label=URL
 	hands        hands
 }
 
@@ -64,7 +70,7 @@ func newMonitor(app *program.App) *cobra.Command {
 		Use:     "monitor",
 		Short:   "Serve a page to keep open during an incident",
 		Long:    monitorHelp,
-		Example: "  pglatch serve monitor\n  pglatch serve monitor --listen 127.0.0.1:9000 --record 5s",
+		Example: "  pglatch serve monitor\n  pglatch serve monitor --listen 127.0.0.1:9000 --record 5s\n  pglatch serve monitor --dsn prod=postgres://db-1/shop --dsn staging=postgres://db-2/shop",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.run(cmd.Context(), app)
@@ -72,6 +78,9 @@ func newMonitor(app *program.App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8081", "loopback `address` to serve at")
+	for _, name := range []string{"dsn", "database-url"} {
+		f.StringArrayVar(&s.databases, name, nil, "`label=URL` of a database, repeatable; the label may be left out if there is one; others may see it in the list of processes")
+	}
 	f.DurationVar(&s.record, "record", 2*time.Second, "interval of queries while there are no viewers; 0 = none")
 	f.DurationVar(&s.long, "long-hold", 5*time.Minute, "hold time from which a lock gets a verdict")
 	f.BoolVar(&s.noQuestions, "no-questions", false, "do not ask the processes that hold locks (NOTIFY)")
@@ -89,7 +98,7 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 	if err := s.hands.read(); err != nil {
 		return err
 	}
-	cc, err := app.ConnConfig()
+	sources, err := s.sources(app)
 	if err != nil {
 		return err
 	}
@@ -101,24 +110,71 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 	if err := s.hands.checkExposure(s.listen, listener.Addr()); err != nil {
 		return err
 	}
-	reader := fleetreader.New(cc)
-	defer reader.Close()
-	config := monitor.Config{
-		ConnConfig: cc, Namespaces: app.Namespaces(), Record: s.record, LongHold: s.long, NoQuestions: s.noQuestions, Fleet: reader.Read, Logger: app.Logger(),
-	}
 	wrap, closeHands, err := s.hands.open(ctx, app)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeHands()) }()
-	var m *monitor.Monitor
-	s.hands.actOn(app, "", &config, func(ctx context.Context) (monitor.Snapshot, error) { return m.Snapshot(ctx) })
-	if m, err = monitor.Open(config); err != nil {
-		return err
+	monitors := make([]*monitor.Monitor, len(sources))
+	for i, from := range sources {
+		reader := fleetreader.New(from.cc)
+		defer reader.Close()
+		config := monitor.Config{
+			Name: from.label, ConnConfig: from.cc, Namespaces: app.Namespaces(), Record: s.record, LongHold: s.long, NoQuestions: s.noQuestions, Fleet: reader.Read, Logger: app.Logger(),
+		}
+		s.hands.actOn(from.app, from.label, &config, func(ctx context.Context) (monitor.Snapshot, error) { return monitors[i].Snapshot(ctx) })
+		if monitors[i], err = monitor.Open(config); err != nil {
+			return program.UsageError("%w", err)
+		}
+		defer monitors[i].Close()
 	}
-	defer m.Close()
+	served := handler(monitors[0])
+	if len(monitors) > 1 {
+		if served, err = monitor.NewSite(monitors...); err != nil {
+			return program.UsageError("--dsn: %w", err)
+		}
+	}
 	app.Logger().Info("serving", slog.String("address", listener.Addr().String()), slog.String("page", s.hands.scheme()+"://"+listener.Addr().String()+"/"))
-	return program.Serve(ctx, s.hands.listener(listener), wrap(handler(m)))
+	return program.Serve(ctx, s.hands.listener(listener), wrap(served))
+}
+
+// A source is a database to show.
+type source struct {
+	label string // "" = none
+	cc    *pgx.ConnConfig
+	app   *program.App // for actions: its database is this one
+}
+
+// sources returns the databases of the flags, or that of the environment.
+func (s *monitorCommand) sources(app *program.App) (all []source, err error) {
+	if len(s.databases) == 0 {
+		cc, err := app.ConnConfig()
+		return []source{{"", cc, app}}, err
+	}
+	for _, text := range s.databases {
+		label, url := labelled(text)
+		if label == "" && len(s.databases) > 1 {
+			return nil, program.UsageError("--dsn is given %d times: write label=URL each time, such as prod=postgres://db-1/shop", len(s.databases))
+		}
+		cc, err := app.ConnConfigOf(url, "--dsn")
+		if err != nil {
+			return nil, err
+		}
+		own := *app
+		own.UseDatabase(url, "--dsn")
+		all = append(all, source{label, cc, &own})
+	}
+	return all, nil
+}
+
+// labelled splits label=URL. The text may also be a connection string of the form host=db-1 dbname=shop.
+func labelled(text string) (label, url string) {
+	before, after, _ := strings.Cut(text, "=")
+	first, _, _ := strings.Cut(after, " ")
+	if !strings.Contains(before, ":") && (strings.Contains(first, "://") || strings.Contains(first, "=")) {
+		return before, after
+	}
+	return "", text
 }
 
 // handler serves the page, and the list at its path.

@@ -28,13 +28,12 @@ type Kind string
 
 // The kinds of keys.
 const (
-	Mutex       Kind = "lock"
-	Semaphore   Kind = "semaphore"
-	Leading     Kind = "election"
-	Shard       Kind = "shard"
-	Guard       Kind = "guard"   // that guarded transactions share
-	Tick        Kind = "tick"    // that excludes other claims of a tick
-	MailboxLock Kind = "mailbox" // that a node of a mailbox holds while it serves
+	Mutex     Kind = "lock"
+	Semaphore Kind = "semaphore"
+	Leading   Kind = "election"
+	Shard     Kind = "shard"
+
+	MailboxLock Kind = "mailbox node" // that a node of a mailbox holds while it serves
 )
 
 // A Key is a lock, or a semaphore with all its slots, that has holders or waiters.

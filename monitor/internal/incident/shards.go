@@ -41,9 +41,15 @@ func (b *builder) shardHolders() {
 	}
 }
 
+// The kinds of keys that only tables know.
+const (
+	guardKey Kind = "guard" // that guarded transactions share
+	tickKey  Kind = "tick"  // that excludes other claims of a tick
+)
+
 // tabled sets the uses of keys that tables know. What a process said comes first.
 func (b *builder) tabled() {
-	kinds := map[fleet.Kind]Kind{fleet.ShardLock: Shard, fleet.GuardLock: Guard, fleet.TickLock: Tick, fleet.NodeLock: MailboxLock}
+	kinds := map[fleet.Kind]Kind{fleet.ShardLock: Shard, fleet.GuardLock: guardKey, fleet.TickLock: tickKey, fleet.NodeLock: MailboxLock}
 	for _, k := range b.out.Keys {
 		if t, ok := b.in.Locks[k.Tag]; ok && k.Kind == Mutex {
 			k.Kind, k.Group = kinds[t.Kind], quote(t.Group)

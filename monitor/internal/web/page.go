@@ -30,6 +30,10 @@ type State struct {
 
 // A Config sets the sources of a page's data.
 type Config struct {
+	// Name is the value of the label database, and Label the name that the page shows; "" = none.
+	Name, Label string
+	// Home is the address of the list of databases; "" = none.
+	Home string
 	// Look returns the newest State, and Next the next one after that, a second later.
 	Look func(ctx context.Context) (*State, error)
 	Next func(ctx context.Context, last *State) (*State, error)
@@ -161,24 +165,16 @@ func (p *Page) verdicts(w http.ResponseWriter, r *http.Request) {
 	WriteJSON(w, map[string]any{"verdicts": all, "now": state.Picture.At, "database": state.Picture.Server.Database})
 }
 
-// metrics writes the gauge of verdicts in the text format of Prometheus.
+// metrics writes the metrics of the database.
 func (p *Page) metrics(w http.ResponseWriter, r *http.Request) {
 	state, err := p.config.Look(r.Context())
 	if err != nil {
 		p.config.Refuse(w, http.StatusServiceUnavailable, "the database does not answer")
 		return
 	}
-	counts := map[string]int{}
-	for i := range state.Verdicts {
-		counts[state.Verdicts[i].Name]++
-	}
-	var b strings.Builder
-	b.WriteString("# HELP pglatch_verdict What is wrong with the locks of the database, by name.\n# TYPE pglatch_verdict gauge\n")
-	for _, name := range incident.Names() {
-		fmt.Fprintf(&b, "pglatch_verdict{name=%q} %d\n", name, counts[name])
-	}
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write([]byte(b.String()))
+	var m metrics
+	m.add(p.config.Name, state)
+	m.write(w)
 }
 
 // WriteJSON writes an answer of 200.

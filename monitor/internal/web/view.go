@@ -23,6 +23,7 @@ type view struct {
 	Now         int64
 	At          time.Time
 	Database    string
+	Label, Home string // of a Site
 	Version     string
 	Nav         []link
 	Parts       []string // beside status and, if Rows is not nil, the table
@@ -76,9 +77,18 @@ type status struct {
 // A card is a verdict.
 type card struct {
 	incident.Verdict
-	ID   string
-	Link string
-	Age  age
+	ID       string
+	Link     string
+	Database string // of a Site
+	Age      age
+}
+
+// in makes a card one of a list of databases.
+func (c *card) in(database string) {
+	c.Database, c.ID = database, c.ID+"-"+database
+	if c.Link != "" {
+		c.Link = database + "/" + c.Link
+	}
 }
 
 // A badge is a verdict in a row.
@@ -112,7 +122,7 @@ func (p *Page) view(r *http.Request, name string, state *State, s starts) *view 
 	pic := state.Picture
 	v := &view{
 		Name: name, status: http.StatusOK, state: state, starts: s, page: p, At: pic.At, Now: pic.At.UnixMilli(), Database: pic.Server.Database,
-		Version: pic.Server.Version, Recording: p.config.Recording,
+		Version: pic.Server.Version, Recording: p.config.Recording, Label: p.config.Label, Home: p.config.Home,
 	}
 	for _, l := range navigation {
 		l.Here = strings.Trim(l.Href, "./") == name

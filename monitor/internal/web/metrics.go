@@ -1,0 +1,73 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+)
+
+// severities are those that a verdict can have.
+var severities = []incident.Severity{incident.Critical, incident.Warning, incident.Note}
+
+// metrics are gauges of some databases in the text format of Prometheus.
+type metrics struct{ up, verdicts, free, missed strings.Builder }
+
+// escaped makes text fit for the value of a label.
+var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// add adds a database; state is nil if it does not answer.
+func (m *metrics) add(database string, state *State) {
+	database = escaped.Replace(database)
+	if state == nil {
+		fmt.Fprintf(&m.up, "pglatch_monitor_up{database=\"%s\"} 0\n", database)
+		return
+	}
+	fmt.Fprintf(&m.up, "pglatch_monitor_up{database=\"%s\"} 1\n", database)
+	type kind struct {
+		name     string
+		severity incident.Severity
+	}
+	counts := map[kind]int{}
+	for i := range state.Verdicts {
+		v := &state.Verdicts[i]
+		counts[kind{v.Name, v.Severity}]++
+	}
+	for _, name := range incident.Names() {
+		for _, severity := range severities {
+			fmt.Fprintf(&m.verdicts, "pglatch_verdict{name=%q,severity=%q,database=\"%s\"} %d\n", name, severity, database, counts[kind{name, severity}])
+		}
+	}
+	if state.Fleet == nil {
+		return
+	}
+	for i := range state.Fleet.Groups {
+		g := &state.Fleet.Groups[i]
+		fmt.Fprintf(&m.free, "pglatch_shards_free{group=\"%s\",database=\"%s\"} %d\n", escaped.Replace(g.Name), database, g.Shards-g.Owned)
+	}
+	for i := range state.Fleet.Jobs {
+		j := &state.Fleet.Jobs[i]
+		fmt.Fprintf(&m.missed, "pglatch_ticks_missed{job_name=\"%s\",database=\"%s\"} %d\n", escaped.Replace(j.Name), database, len(j.Missed))
+	}
+}
+
+// write answers with the metrics. A metric without a series is left out.
+func (m *metrics) write(w http.ResponseWriter) {
+	var b strings.Builder
+	for _, metric := range []struct {
+		name, help string
+		series     *strings.Builder
+	}{
+		{"pglatch_monitor_up", "1 if the database answers the monitor.", &m.up},
+		{"pglatch_verdict", "What is wrong with the locks of the database, by name and severity.", &m.verdicts},
+		{"pglatch_shards_free", "Shards of the group that nobody owns.", &m.free},
+		{"pglatch_ticks_missed", "Ticks among the newest of the job that nobody ran, if its ticks are equally far apart.", &m.missed},
+	} {
+		if metric.series.Len() > 0 {
+			fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %[1]s gauge\n%[3]s", metric.name, metric.help, metric.series.String())
+		}
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, _ = w.Write([]byte(b.String())) // the client may have left
+}

@@ -1,0 +1,64 @@
+package monitor
+
+import (
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/pglatch/pglatch/monitor/internal/web"
+)
+
+// A Site is the pages of several databases: a list with the health of each and what is wrong in any of them, and the
+// Page of each below its Config.Name. A database that does not answer delays none of the others.
+type Site struct {
+	monitors []*Monitor
+	pages    map[string]http.Handler
+	site     *web.Site
+}
+
+// NewSite returns the Site of some Monitors, each with a Config.Name of its own. The caller closes them, after the
+// last request. Config.Authorize of every Monitor must admit a request for the list.
+func NewSite(monitors ...*Monitor) (*Site, error) {
+	s := &Site{monitors: monitors, pages: map[string]http.Handler{}}
+	var all []web.Database
+	for _, m := range monitors {
+		name := m.config.Name
+		if _, twice := s.pages[name]; twice || name == "" {
+			return nil, &ConfigError{"Name", strconv.Quote(name), "give each database of a Site a name of its own"}
+		}
+		page, list := m.page("../"), m.Handler()
+		s.pages[name] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, Path) {
+				list.ServeHTTP(w, r)
+				return
+			}
+			page.ServeHTTP(w, r)
+		})
+		all = append(all, web.Database{Name: name, Look: m.state})
+	}
+	s.site = web.NewSite(all, func(w http.ResponseWriter, status int, detail string) { refuse(w, status, 0, detail) })
+	return s, nil
+}
+
+// ServeHTTP serves the list at any path that ends in a slash, stripped or not, and the Page of each database below
+// its name. The last element of that path must not be the name of a database. Below the list are also verdicts, a
+// list in JSON, and metrics for Prometheus, of all databases.
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	dir := strings.TrimSuffix(strings.TrimSuffix("/"+r.URL.Path, Path), "/")
+	if !strings.HasSuffix(r.URL.Path, "/") && dir == strings.TrimSuffix("/"+r.URL.Path, "/") {
+		dir = path.Dir(dir)
+	}
+	if page := s.pages[path.Base(dir)]; page != nil {
+		page.ServeHTTP(w, r)
+		return
+	}
+	setSecurityHeaders(w.Header())
+	for _, m := range s.monitors {
+		if err := m.config.Authorize(r, ActionView); err != nil {
+			refuse(w, http.StatusForbidden, 0, err.Error())
+			return
+		}
+	}
+	s.site.ServeHTTP(w, r)
+}
