@@ -58,8 +58,11 @@ func exported(t *testing.T) map[string]map[string]bool {
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	all := make(map[string]map[string]bool)
+	for name, label := range map[string]string{"pglatch_monitor_up": "", "pglatch_verdict": "name", "pglatch_shards_free": "group", "pglatch_ticks_missed": "job_name"} { // of a monitor's page
+		all[name] = map[string]bool{"instance": true, "job": true, "pod": true, "database": true, "severity": name == "pglatch_verdict", label: true}
+	}
 	for _, f := range families {
-		of := map[string]bool{"instance": true, "job": true}
+		of := map[string]bool{"instance": true, "job": true, "pod": true}
 		for _, l := range f.GetMetric()[0].GetLabel() {
 			of[l.GetName()] = true
 		}
