@@ -24,6 +24,9 @@ type Verdict struct {
 	Doc      string    `json:"doc"`               // its explanation, from the root of the repository
 	Since    time.Time `json:"since"`             // the first of the consecutive queries that saw it, by the server's clock
 	Waiters  int       `json:"waiters,omitempty"` // that it blocks
+	Who      []string  `json:"who,omitempty"`     // the holders, or the members of a deadlock
+	// Consequences are the texts of verdicts that end with this one: of a deadlock, that its keys are held for long.
+	Consequences []string `json:"consequences,omitempty"`
 }
 
 // VerdictNames are the names of all verdicts.
@@ -46,7 +49,12 @@ func (m *Monitor) Verdicts(ctx context.Context) ([]Verdict, error) {
 }
 
 func verdict(v *incident.Verdict) Verdict {
+	var consequences []string
+	for i := range v.Consequences {
+		consequences = append(consequences, v.Consequences[i].Text)
+	}
 	return Verdict{
+		Who: v.Who, Consequences: consequences,
 		Name: v.Name, Severity: string(v.Severity), Key: v.Key, Subject: v.Subject, Text: v.Text, Evidence: v.Evidence,
 		Advice: v.Advice, Doc: v.Doc, Since: v.Since, Waiters: v.Waiters,
 	}

@@ -38,7 +38,11 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 			evidence = append(evidence, line)
 		}
 		v := of(keys[0], Deadlock, Critical, "", evidence...)
-		v.KeyID, v.Subject, v.also = ids[0], strings.Join(ids, ","), ids
+		v.KeyID, v.Subject, v.also, v.Who = ids[0], strings.Join(ids, ","), ids, who
+		v.Waiters = 0 // all that stand behind it
+		for _, k := range keys {
+			v.Waiters += len(k.Waiters)
+		}
 		names := make([]string, len(keys))
 		for i, k := range keys {
 			names[i] = k.Text

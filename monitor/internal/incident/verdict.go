@@ -35,7 +35,11 @@ type Verdict struct {
 	Doc      string    `json:"doc"`
 	Since    time.Time `json:"since"`
 	Waiters  int       `json:"waiters,omitempty"`
-	also     []string  // the IDs of further keys
+	// Consequences are verdicts that end when this one does: of a deadlock, that its keys are held for long.
+	Consequences []Verdict `json:"-"`
+	// Who are the names of the holders and waiters that the verdict is about.
+	Who  []string `json:"who,omitempty"`
+	also []string // the IDs of further keys
 }
 
 // Keys returns the IDs of the keys concerned.
@@ -142,19 +146,32 @@ func (m *Memory) verdicts(p *Picture) (all []Verdict) {
 	return most(all)
 }
 
-// folded omits the consequences of a deadlock: that its keys are held for long, and that their queues grow.
+// folded moves the consequences of a deadlock to it: that its keys are held for long, and that their queues grow.
 func folded(all []Verdict) []Verdict {
-	stuck := map[string]bool{}
+	causes := map[string]int{} // the index of the deadlock, by its keys
 	for i := range all {
 		if all[i].Name == Deadlock {
 			for _, id := range all[i].Keys() {
-				stuck[id] = true
+				causes[id] = i
 			}
 		}
 	}
-	return slices.DeleteFunc(all, func(v Verdict) bool {
-		return stuck[v.KeyID] && slices.Contains([]string{HeldLong, QueueGrows, StarvedWriter}, v.Name)
-	})
+	kept := make([]Verdict, 0, len(all))
+	places := map[int]int{} // of the deadlocks in kept
+	var later []Verdict
+	for i := range all {
+		if _, stuck := causes[all[i].KeyID]; stuck && slices.Contains([]string{HeldLong, QueueGrows, StarvedWriter}, all[i].Name) {
+			later = append(later, all[i])
+			continue
+		}
+		places[i] = len(kept)
+		kept = append(kept, all[i])
+	}
+	for _, v := range later {
+		cause := &kept[places[causes[v.KeyID]]]
+		cause.Consequences = append(cause.Consequences, v)
+	}
+	return kept
 }
 
 // perName is how many verdicts of one name are shown.
@@ -182,7 +199,13 @@ func most(all []Verdict) []Verdict {
 
 // of returns a verdict about a key.
 func of(k *Key, name string, s Severity, text string, evidence ...string) Verdict {
-	return Verdict{Name: name, Severity: s, Key: k.Text, KeyID: k.ID, Text: text, Evidence: evidence, Waiters: len(k.Waiters)}
+	v := Verdict{Name: name, Severity: s, Key: k.Text, KeyID: k.ID, Text: text, Evidence: evidence, Waiters: len(k.Waiters)}
+	for _, h := range k.Holders[:min(len(k.Holders), 3)] {
+		if who := h.Who(); !slices.Contains(v.Who, who) {
+			v.Who = append(v.Who, who)
+		}
+	}
+	return v
 }
 
 // waits describes the waiters of a key.

@@ -29,6 +29,7 @@ type view struct {
 	Parts       []string // beside status and, if Rows is not nil, the table
 	Status      status
 	Verdicts    []card
+	Heads       []head
 	Rows        []row // nil = the view has no table
 	Query       query
 	All, Found  int
@@ -41,6 +42,7 @@ type view struct {
 	Fleet       *fleetView
 	Past        *pastView
 	Frame       *frameView
+	Incident    *incidentView
 	Recording   bool
 	Live        string // the address of its events
 
@@ -77,17 +79,27 @@ type status struct {
 // A card is a verdict.
 type card struct {
 	incident.Verdict
-	ID       string
-	Link     string
-	Database string // of a Site
-	Age      age
+	ID           string
+	Link         string
+	Permalink    string
+	Links        []keyRef // of its keys, if there are several
+	Consequences []string
+	Database     string // of a Site
+	Age          age
 }
+
+// A keyRef is a link to a key.
+type keyRef struct{ Text, Link string }
 
 // in makes a card one of a list of databases.
 func (c *card) in(database string) {
 	c.Database, c.ID = database, c.ID+"-"+database
 	if c.Link != "" {
 		c.Link = database + "/" + c.Link
+	}
+	c.Permalink = database + "/" + c.Permalink
+	for i := range c.Links {
+		c.Links[i].Link = database + "/" + c.Links[i].Link
 	}
 }
 
@@ -106,13 +118,14 @@ type row struct {
 // A query is the query of a request.
 type query struct {
 	Find, Older string
+	Sort        string // "" = those in trouble first
 	Page        int
 	older       time.Duration
 }
 
 // views fill the view of each name.
 var views = map[string]func(v *view, r *http.Request){
-	"": now, "key": key, "graph": graph, "elections": elections, "happened": happened, "at": moment, "fleet": fleetPage,
+	"": now, "key": key, "graph": graph, "elections": elections, "happened": happened, "at": moment, "fleet": fleetPage, "incident": incidentPage,
 }
 
 var navigation = []link{{Href: "./", Text: "Now", Key: "1"}, {Href: "graph", Text: "Graph", Key: "2"}, {Href: "elections", Text: "Elections", Key: "3"}, {Href: "happened", Text: "What happened", Key: "4"}, {Href: "fleet", Text: "Shards, ticks, turns", Key: "5"}}
@@ -193,12 +206,28 @@ func percent(part, whole int) string {
 }
 
 func (v *view) card(verdict *incident.Verdict) card {
-	c := card{Verdict: *verdict, ID: "v-" + strconv.FormatUint(hash(verdict.Name+verdict.KeyID+verdict.Subject), 36)}
-	if verdict.KeyID != "" && verdict.Key != "" {
+	c := card{Verdict: *verdict, ID: cardID(verdict)}
+	c.Permalink = "incident?id=" + c.ID
+	if ids := verdict.Keys(); len(ids) > 1 {
+		c.Links = v.refs(ids)
+	} else if verdict.KeyID != "" && verdict.Key != "" {
 		c.Link = keyLink(verdict.KeyID)
+	}
+	for i := range verdict.Consequences {
+		c.Consequences = append(c.Consequences, verdict.Consequences[i].Text)
 	}
 	c.Age = v.age(c.ID, v.At.Sub(verdict.Since), true)
 	return c
+}
+
+// refs returns links to the keys that are there, in their order.
+func (v *view) refs(ids []string) (all []keyRef) {
+	for _, k := range v.state.Picture.Keys {
+		if slices.Contains(ids, k.ID) {
+			all = append(all, keyRef{k.Text, keyLink(k.ID)})
+		}
+	}
+	return all
 }
 
 func keyLink(id string) string { return "key?id=" + url.QueryEscape(id) }
@@ -225,21 +254,14 @@ func now(v *view, r *http.Request) {
 			found = append(found, k)
 		}
 	}
+	v.Query.sort(found)
+	v.Heads = v.Query.heads()
 	v.All, v.Found = len(v.state.Sorted), len(found)
 	last := max(0, (len(found)-1)/perPage)
 	page := min(v.Query.Page, last)
 	part := found[min(page*perPage, len(found)):min((page+1)*perPage, len(found))]
 	v.First, v.Last = page*perPage+min(1, len(part)), page*perPage+len(part)
-	link := func(page int) string {
-		values := url.Values{}
-		for name, value := range map[string]string{"find": v.Query.Find, "older": v.Query.Older} {
-			if value != "" {
-				values.Set(name, value)
-			}
-		}
-		values.Set("page", strconv.Itoa(page))
-		return "?" + values.Encode()
-	}
+	link := func(page int) string { return v.Query.link(map[string]string{"page": strconv.Itoa(page)}) }
 	if page > 0 {
 		v.Prev = link(page - 1)
 	}
@@ -301,6 +323,9 @@ func (q *query) read(values url.Values) string {
 			return "older=" + strconv.Quote(q.Older) + ": write it as 30s, 5m or 1h30m"
 		}
 		q.older = d
+	}
+	if q.Sort = values.Get("sort"); q.Sort != "" && orders[q.Sort] == nil {
+		return "sort=" + strconv.Quote(q.Sort) + ": use key, held, waiting or wait"
 	}
 	q.Page, _ = strconv.Atoi(values.Get("page"))
 	q.Page = max(q.Page, 0)

@@ -42,7 +42,7 @@
     if (old.isEqualNode(made)) return;
     if (old.nodeName !== made.nodeName || old.id !== made.id) { old.replaceWith(made); return; }
     if (old.nodeType !== Node.ELEMENT_NODE) { old.nodeValue = made.nodeValue; return; }
-    for (const { name } of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name } of [...old.attributes]) if (!made.hasAttribute(name) && name !== "open") old.removeAttribute(name);
     for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     children(old, made);
   }
@@ -168,6 +168,29 @@
       typing = setTimeout(() => { if (!older || /^([\d.]+\s*(ms|s|m|h)?\s*)*$/.test(older.value)) filter(); }, 250);
     });
     form.addEventListener("submit", (e) => { e.preventDefault(); filter(); });
+  }
+
+  // Commands can be copied.
+  body.classList.add("scripted");
+  document.addEventListener("click", async (e) => {
+    const button = e.target.closest && e.target.closest(".copier");
+    if (!button) return;
+    const code = button.parentElement.querySelector("code");
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      announce.textContent = "Copied.";
+      button.textContent = "Copied";
+    } catch { // no right to: it is selected, to copy by hand
+      getSelection().selectAllChildren(code);
+      announce.textContent = "Selected: copy it with the keyboard.";
+    }
+  });
+
+  // A drawing that is wider than the window opens on the deadlock.
+  const drawing = document.querySelector(".drawing"), cycle = drawing && drawing.querySelector("line.cycle");
+  if (cycle) {
+    const box = drawing.getBoundingClientRect(), line = cycle.getBoundingClientRect();
+    drawing.scrollLeft += line.left + line.width / 2 - box.left - box.width / 2;
   }
 
   let at = null;
