@@ -1,7 +1,6 @@
 package incident
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -132,7 +131,6 @@ func (b *builder) guards() {
 			guards[electionkeys.Of(e.Tag).Guard()] = true
 		}
 	}
-	leads := map[string]bool{}
 	for _, k := range b.out.Keys {
 		name, ok := names[k.Tag.ClassID]
 		if !ok || !ours(k) {
@@ -141,10 +139,6 @@ func (b *builder) guards() {
 		if k.Kind, k.Text = Leading, name+" (incarnation)"; guards[k.Tag] {
 			k.Text = name + " (guard)"
 		}
-		leads[name] = true
-	}
-	for _, k := range b.out.Keys { // only an election has an incarnation
-		k.Kind = cmp.Or(map[bool]Kind{true: Leading}[k.Kind == Mutex && leads[k.Text]], k.Kind)
 	}
 }
 
