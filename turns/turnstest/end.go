@@ -45,7 +45,7 @@ var endCases = []testCase{
 	}},
 	{"attempts that fail end in a dead letter, and the entity goes on", func(s *suite) {
 		p, r := s.open(func(c *turns.Config) { c.MaxAttempts = 2 }), newRecorder()
-		attempts := make(chan int, 10)
+		attempts := make(chan int, 1000)
 		stop := s.serve(p, func(ctx context.Context, t *turns.Turn) error {
 			if bodies(t.Messages())[0] == "poison" {
 				attempts <- t.Attempt()
@@ -58,7 +58,7 @@ var endCases = []testCase{
 		})
 		poison := s.sendID(p, "a", "poison", "1")
 		s.send(p, "a", "next")
-		assert.Equal(s, []int{1, 2}, []int{receive(s, attempts), receive(s, attempts)})
+		require.Equal(s, []int{1, 2}, []int{receive(s, attempts), receive(s, attempts)})
 		assert.Equal(s, []string{"next"}, receive(s, r.turns))
 		letter := s.letters(p, 1)[0]
 		assert.Equal(s, []any{"a", "poison", poison.Number, 2}, []any{letter.Entity, string(letter.Message.Body), letter.Message.Number, letter.Attempts})
