@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,24 +81,26 @@ func (in *input) bytes(i int) []byte {
 // functions are those of the schema. The caller holds the server's mu. b is the mailbox that the first argument names, and
 // can be nil.
 var functions = map[string]func(x *session, b *box, in *input) (*result, error){
-	"put":          (*session).put,
-	"outcome":      (*session).outcome,
-	"open_mailbox": (*session).openMailbox,
-	"look":         (*session).look,
-	"claim":        (*session).claim,
-	"take":         (*session).take,
-	"finish":       (*session).finishTurn,
-	"fail":         (*session).fail,
-	"give_back":    (*session).giveBack,
-	"join_node":    (*session).joinNode,
-	"reclaim":      (*session).reclaim,
-	"orphans":      (*session).orphans,
-	"interrupt":    (*session).interrupt,
-	"interrupted":  (*session).interrupted,
-	"retry_dead":   (*session).retryDead,
-	"skip_dead":    (*session).skipDead,
-	"purge":        (*session).purge,
-	"sweep":        (*session).sweep,
+	"put":           (*session).put,
+	"outcome":       (*session).outcome,
+	"list_entities": (*session).listEntities,
+	"count_all":     (*session).countAll,
+	"open_mailbox":  (*session).openMailbox,
+	"look":          (*session).look,
+	"claim":         (*session).claim,
+	"take":          (*session).take,
+	"finish":        (*session).finishTurn,
+	"fail":          (*session).fail,
+	"give_back":     (*session).giveBack,
+	"join_node":     (*session).joinNode,
+	"reclaim":       (*session).reclaim,
+	"orphans":       (*session).orphans,
+	"interrupt":     (*session).interrupt,
+	"interrupted":   (*session).interrupted,
+	"retry_dead":    (*session).retryDead,
+	"skip_dead":     (*session).skipDead,
+	"purge":         (*session).purge,
+	"sweep":         (*session).sweep,
 }
 
 func (x *session) call(name string, args []*string) (*result, error) {
@@ -168,8 +171,8 @@ func (x *session) put(b *box, in *input) (*result, error) {
 		return answer("timeout")
 	}
 	var own []*message
-	for _, p := range x.tx.sent {
-		if p.box == b && p.entity == name {
+	for _, p := range x.tx.sentTo(b) {
+		if p.entity == name {
 			own = append(own, p.message)
 		}
 	}
@@ -196,6 +199,9 @@ func (x *session) put(b *box, in *input) (*result, error) {
 		if position-all[0].position >= b.maxDepth {
 			return answer("depth", b.maxDepth)
 		}
+	}
+	if b.maxTotal > 0 && b.total()+int64(len(x.tx.sentTo(b))) >= b.maxTotal {
+		return answer("total", b.maxTotal)
 	}
 	x.server.store.number++
 	m := &message{x.server.store.number, position, id, trace, time.Now(), body}
@@ -238,6 +244,38 @@ func (x *session) outcome(b *box, in *input) (*result, error) {
 	return &result{columns: []column{{"state", oidText}, {"attempts", oidInt4}, {"error", oidText}, {"value", oidBytea}}, rows: [][]any{{state, attempts, lastError, value}}, tag: "SELECT 1"}, nil
 }
 
+// countAll does nothing: each put counts exactly.
+func (x *session) countAll(b *box, _ *input) (*result, error) {
+	return one("count_all", oidInt8, b.total()), nil
+}
+
+func (x *session) listEntities(b *box, in *input) (*result, error) {
+	state, name, most, now := in.text(1), in.text(2), in.int(3), time.Now()
+	r := &result{columns: []column{
+		{"entity", oidText}, {"state", oidText}, {"attempts", oidInt4}, {"node", oidText}, {"since", oidTime}, {"age_ms", oidInt8},
+		{"messages", oidInt8}, {"oldest_ms", oidInt8}, {"last_error", oidText}, {"interrupt", oidText},
+	}}
+	for _, e := range b.where(func(e *entity) bool { return name == e.name || name == "" && e.stateAt(now) == state }) {
+		if int64(len(r.rows)) == most {
+			break
+		}
+		all, interrupt, oldest := b.waiting(e.name, e.after), "", int64(0)
+		if len(all) > 0 {
+			oldest = now.Sub(all[0].sentAt).Milliseconds()
+		}
+		if e.interrupt != nil {
+			interrupt = *e.interrupt
+		}
+		since := e.readyAt
+		if e.state == "running" {
+			since = e.claimedAt
+		}
+		r.rows = append(r.rows, []any{e.name, e.stateAt(now), e.attempts, e.node, since, now.Sub(since).Milliseconds(), len(all), oldest, e.lastError, interrupt})
+	}
+	r.tag = fmt.Sprint("SELECT ", len(r.rows))
+	return r, nil
+}
+
 func (x *session) openMailbox(b *box, in *input) (*result, error) {
 	if b == nil {
 		b = &box{
@@ -249,9 +287,10 @@ func (x *session) openMailbox(b *box, in *input) (*result, error) {
 		return did(false)
 	}
 	maxBytes, maxDepth, quiet, refuse, keep := in.int(2), in.int(3), in.duration(4), in.bool(5), in.duration(6)
+	maxTotal := in.int(7)
 	x.later(func() {
 		x.server.store.boxes[b.name] = b
-		b.maxBytes, b.maxDepth, b.quiet, b.refuse, b.keep = maxBytes, maxDepth, quiet, refuse, keep
+		b.maxBytes, b.maxDepth, b.maxTotal, b.quiet, b.refuse, b.keep = maxBytes, maxDepth, maxTotal, quiet, refuse, keep
 	})
 	return did(true)
 }
@@ -302,7 +341,9 @@ func (x *session) claim(b *box, in *input) (*result, error) {
 		}
 		x.server.store.token++
 		token, attempts := x.server.store.token<<20, e.attempts+1
-		x.later(func() { e.state, e.token, e.attempts, e.node, e.interrupt = "running", token, attempts, node, nil })
+		x.later(func() {
+			e.state, e.token, e.attempts, e.node, e.interrupt, e.claimedAt = "running", token, attempts, node, nil, now
+		})
 		r.rows = append(r.rows, []any{e.name, token, attempts, e.after, e.lastError})
 	}
 	if len(r.rows) > 0 && awake > 0 {
@@ -329,7 +370,7 @@ func (x *session) take(b *box, in *input) (*result, error) {
 }
 
 func (x *session) finishTurn(b *box, in *input) (*result, error) {
-	name, token, numbers, value := in.text(1), in.int(2), in.ints(4), in.bytes(5)
+	name, token, numbers, value := in.text(1), in.int(2), in.ints(3), in.bytes(4)
 	e, err := x.turn(b, name, token)
 	if err != nil || e == nil {
 		return one("finish", oidBool, false), err
@@ -567,6 +608,15 @@ func (x *session) deadLetters(args []*string) (*result, error) {
 	}
 	r.tag = fmt.Sprint("SELECT ", len(r.rows))
 	return r, in.err
+}
+
+func (x *session) names() *result {
+	r := &result{columns: []column{{"name", oidText}, {"namespace", oidText}}}
+	for _, name := range slices.Sorted(maps.Keys(x.server.store.boxes)) {
+		r.rows = append(r.rows, []any{name, x.server.store.boxes[name].namespace})
+	}
+	r.tag = fmt.Sprint("SELECT ", len(r.rows))
+	return r
 }
 
 func (x *session) stats(args []*string) (*result, error) {

@@ -131,6 +131,46 @@ var sendCases = []testCase{
 		require.NoError(s, err)
 		assert.EqualValues(s, 2, stats.Ready)
 	}},
+	{"the messages of all entities together are limited, and a transaction is as it was", func(s *suite) {
+		p := s.open(func(c *turns.Config) { c.MaxTotal = 3 })
+		s.send(p, "a", "1")
+		tx := s.begin(p)
+		for _, entity := range []string{"a", "b"} {
+			_, err := p.Send(s.Context(), tx, key(s, entity), turns.Message{})
+			require.NoError(s, err)
+		}
+		_, err := p.Send(s.Context(), tx, key(s, "c"), turns.Message{})
+		var limit *turns.LimitError
+		require.ErrorAs(s, err, &limit)
+		assert.Equal(s, turns.LimitError{What: "total", Limit: "3"}, turns.LimitError{What: limit.What, Limit: limit.Limit})
+		require.NoError(s, tx.Commit(s.Context()))
+	}},
+	{"entities and their messages are listed", func(s *suite) {
+		p := s.open()
+		handler, held := s.hold()
+		s.send(p, "a", "1")
+		s.serve(p, handler)
+		turn := receive(s, held)
+		s.send(p, "a", "2")
+		e, err := p.Entity(s.Context(), key(s, "a"))
+		require.NoError(s, err)
+		assert.Equal(s, []any{turns.EntityRunning, 1, int64(2)}, []any{e.State, e.Attempts, e.Messages})
+		running, err := p.Entities(s.Context(), turns.EntityRunning, 10)
+		require.NoError(s, err)
+		require.Len(s, running, 1)
+		assert.Equal(s, "a", running[0].Entity)
+		ready, err := p.Entities(s.Context(), turns.EntityReady, 10)
+		require.NoError(s, err)
+		assert.Empty(s, ready)
+		messages, err := p.Messages(s.Context(), key(s, "a"), turn.Messages()[0].Number, 10)
+		require.NoError(s, err)
+		assert.Equal(s, []string{"2"}, bodies(messages))
+		turn.end <- nil
+		receive(s, held).end <- nil
+		e, err = p.Entity(s.Context(), key(s, "b"))
+		require.NoError(s, err)
+		assert.Equal(s, turns.EntityIdle, e.State)
+	}},
 	{"an entity that is busy refuses messages, if its mailbox does", func(s *suite) {
 		p := s.open(func(c *turns.Config) { c.RefuseBusy = true })
 		ticket := s.sendID(p, "a", "first", "1")

@@ -17,6 +17,7 @@ type store struct {
 type box struct {
 	name, namespace    string
 	maxBytes, maxDepth int64
+	maxTotal           int64 // 0 = no limit
 	quiet, keep        time.Duration
 	refuse             bool
 	awakeUntil         time.Time
@@ -35,6 +36,7 @@ type entity struct {
 	row       int64 // the order in which the rows were made
 	state     string
 	readyAt   time.Time
+	claimedAt time.Time
 	after     int64
 	token     int64
 	attempts  int64
@@ -92,6 +94,22 @@ func (b *box) waiting(entity string, after int64) []*message {
 	all := b.messages[entity]
 	i, _ := slices.BinarySearchFunc(all, after+1, func(m *message, n int64) int { return cmp.Compare(m.number, n) })
 	return all[i:]
+}
+
+// total returns how many messages all entities have.
+func (b *box) total() (n int64) {
+	for _, all := range b.messages {
+		n += int64(len(all))
+	}
+	return n
+}
+
+// stateAt returns the state of an entity for people: one that pauses is ready later.
+func (e *entity) stateAt(now time.Time) string {
+	if e.state == "ready" && e.readyAt.After(now) {
+		return "paused"
+	}
+	return e.state
 }
 
 // put adds a message in its place, and the entity's row.

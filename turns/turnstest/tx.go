@@ -21,6 +21,16 @@ type tx struct {
 	savepoints []savepoint
 }
 
+// sentTo returns the messages that the transaction has sent to a mailbox.
+func (t *tx) sentTo(b *box) (all []*pending) {
+	for _, p := range t.sent {
+		if p.box == b {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // A savepoint says what of a transaction stays if it is rolled back to.
 type savepoint struct {
 	name                      string
@@ -187,6 +197,8 @@ func (x *session) statement(sql string, args []*string) (*result, error) {
 		return x.deadLetters(args)
 	case strings.Contains(sql, "pglatch_turns.nodes"):
 		return x.stats(args)
+	case strings.Contains(sql, "SELECT name, namespace FROM pglatch_turns.mailboxes"):
+		return x.names(), nil
 	case strings.Contains(sql, "schema_version FROM pglatch_turns.store"):
 		return one("schema_version", oidInt4, 1<<30), nil
 	case strings.Contains(sql, "'pglatch_turns' AND c.relname"):
