@@ -252,8 +252,16 @@ func (x *session) countAll(b *box, _ *input) (*result, error) {
 func (x *session) listEntities(b *box, in *input) (*result, error) {
 	state, name, most, now := in.text(1), in.text(2), in.int(3), time.Now()
 	r := &result{columns: []column{
-		{"entity", oidText}, {"state", oidText}, {"attempts", oidInt4}, {"node", oidText}, {"since", oidTime}, {"age_ms", oidInt8},
-		{"messages", oidInt8}, {"oldest_ms", oidInt8}, {"last_error", oidText}, {"interrupt", oidText},
+		{"entity", oidText},
+		{"state", oidText},
+		{"attempts", oidInt4},
+		{"node", oidText},
+		{"since", oidTime},
+		{"age_ms", oidInt8},
+		{"messages", oidInt8},
+		{"oldest_ms", oidInt8},
+		{"last_error", oidText},
+		{"interrupt", oidText},
 	}}
 	for _, e := range b.where(func(e *entity) bool { return name == e.name || name == "" && e.stateAt(now) == state }) {
 		if int64(len(r.rows)) == most {
