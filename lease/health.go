@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// A HealthReporter's error matches ErrBroken if only a restart of the program can fix its cause.
+// ErrBroken is in a HealthReporter's error if only a restart of the program can fix its cause.
 var ErrBroken = errors.New("store is broken until it is opened again")
 
 // A HealthReporter is a Store that knows whether it works, for health probes of the program.

@@ -321,7 +321,7 @@ end_store:	do
 #endif
 #ifndef NO_TRANSACTION_LIMIT
 	// code: turns.(*Turn).guard
-	// code: turns/schema/serve.sql pglatch_turns.limit_idle
+	// code: turns/schema/send.sql pglatch_turns.limit_idle
 	:: d_step { stopped && row_lock == 0 -> printf("store: ends the idle transaction of server 0\n"); row_lock = NOBODY; unlock(send_lock, server_of(0)) }
 #endif
 	od

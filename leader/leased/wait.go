@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// On a WaitingStore, Wait waits in the queue, and returns nil when it has got the lease. On other stores it
+// Wait waits in the queue of a WaitingStore, and returns nil when it has got the lease. On other stores it
 // checks every PollInterval, and returns nil when nobody has the lease. Before the first attempt it returns
 // nil at once.
 //
