@@ -92,7 +92,7 @@ const round = 300
 func fight(t *testing.T, servers ...*server) {
 	t.Helper()
 	pgtest.Long(t)
-	c := &crowd{t: t, setup: setup{Timeout: 2000, TTL: 500}}
+	c := &crowd{t: t, setup: setup{Timeout: 10_000, TTL: 500}} // many calls of unknown outcome have too many orders to try
 	for _, s := range servers {
 		f := newFront(t, s.url())
 		f.loseEvery.Store(37)

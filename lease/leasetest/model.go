@@ -3,6 +3,7 @@ package leasetest
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -45,6 +46,8 @@ type stored struct {
 	expires time.Time // zero = unknown
 }
 
+var modelSeed = maphash.MakeSeed()
+
 // model is a lease as lease.Store describes it. Clients do not see expiry as an operation: the
 // times in the store's answers stand for it. If an answer was lost, both outcomes are followed.
 func model() porcupine.Model {
@@ -59,6 +62,13 @@ func model() porcupine.Model {
 				states[i] = n
 			}
 			return states
+		},
+		Hash: func(state any) uint64 {
+			b := state.(stored)
+			return maphash.Comparable(modelSeed, struct {
+				lease.Claim
+				expires int64
+			}{b.claim, b.expires.UnixNano()})
 		},
 		DescribeOperation: func(input, output any) string {
 			return fmt.Sprintf("%+v -> %+v", input, output)
