@@ -1,0 +1,208 @@
+package turnstest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+func (x *session) look(b *box, in *input) (*result, error) {
+	node := in.text(1)
+	type target struct {
+		Node string `json:"node"`
+		Key  string `json:"key"`
+	}
+	seen := struct {
+		Due         *float64 `json:"due"`
+		Dead        []string `json:"dead"`
+		Next        *target  `json:"next"`
+		Mine        int      `json:"mine"`
+		Interrupted bool     `json:"interrupted"`
+	}{Dead: []string{}}
+	if ready := b.ready(); len(ready) > 0 {
+		seen.Due = new(float64(time.Until(ready[0].readyAt)) / float64(time.Millisecond))
+	}
+	for _, other := range b.others(node) {
+		if !x.server.alive(b.nodes[other]) {
+			seen.Dead = append(seen.Dead, other)
+		} else if seen.Next == nil && len(b.of(other)) > 0 {
+			seen.Next = &target{other, strconv.FormatInt(b.nodes[other], 10)}
+		}
+	}
+	for _, e := range b.of(node) {
+		seen.Mine++
+		seen.Interrupted = seen.Interrupted || e.interrupt != nil
+	}
+	text, err := json.Marshal(seen)
+	return one("look", oidText, string(text)), err
+}
+
+func (x *session) claim(b *box, in *input) (*result, error) {
+	node, most, awake, now := in.text(1), in.int(2), in.duration(3), time.Now()
+	r := &result{columns: []column{{"entity", oidText}, {"token", oidInt8}, {"attempts", oidInt4}, {"after", oidInt8}, {"last_error", oidText}}}
+	for _, e := range b.ready() {
+		if int64(len(r.rows)) == most || e.readyAt.After(now) {
+			break
+		}
+		if e.lockedBy != nil {
+			continue
+		}
+		if _, err := x.lock(&e.lockedBy, 0); err != nil {
+			return nil, err
+		}
+		x.server.store.token++
+		token, attempts := x.server.store.token<<20, e.attempts+1
+		x.later(func() {
+			e.state, e.token, e.attempts, e.node, e.interrupt, e.claimedAt = "running", token, attempts, node, nil, now
+		})
+		r.rows = append(r.rows, []any{e.name, token, attempts, e.after, e.lastError})
+	}
+	if len(r.rows) > 0 && awake > 0 {
+		x.later(func() { b.awakeUntil = time.Now().Add(awake) })
+	}
+	r.tag = fmt.Sprint("SELECT ", len(r.rows))
+	return r, nil
+}
+
+func (x *session) take(b *box, in *input) (*result, error) {
+	r := &result{columns: []column{
+		{"entity", oidText}, {"number", oidInt8}, {"id", oidText}, {"trace", oidText}, {"sent_at", oidTime}, {"body", oidBytea}, {"age_ms", oidInt8}, {"newest_ms", oidInt8},
+	}}
+	after, most := in.ints(2), in.ints(3)
+	for i, name := range in.texts(1) {
+		all := b.waiting(name, after[i])
+		for _, m := range all[:min(int(most[i]), len(all))] {
+			newest := time.Since(all[len(all)-1].sentAt).Milliseconds()
+			r.rows = append(r.rows, []any{name, m.number, m.id, m.trace, m.sentAt, m.body, time.Since(m.sentAt).Milliseconds(), newest})
+		}
+	}
+	r.tag = fmt.Sprint("SELECT ", len(r.rows))
+	return r, nil
+}
+
+func (x *session) finishTurn(b *box, in *input) (*result, error) {
+	name, token, numbers, value := in.text(1), in.int(2), in.ints(3), in.bytes(4)
+	e, err := x.turn(b, name, token)
+	if err != nil || e == nil {
+		return one("finish", oidBool, false), err
+	}
+	for _, n := range numbers {
+		if !slices.ContainsFunc(b.messages[name], func(m *message) bool { return m.number == n }) {
+			return did(false)
+		}
+	}
+	x.tx.settings["pglatch.turn_done"] = strconv.FormatInt(token, 10)
+	x.later(func() {
+		for _, m := range b.take(name, numbers) {
+			if s := b.sent[sentID{name, m.id}]; s != nil && m.id != "" {
+				s.done, s.value = true, value
+			}
+		}
+		after := slices.Max(numbers)
+		if left := b.waiting(name, e.after); len(left) > 0 && left[0].number < after {
+			after = left[0].number - 1 // a dead letter that came back meanwhile
+		}
+		b.rest(e, after, 0, 0, "")
+	})
+	return did(true)
+}
+
+func (x *session) fail(b *box, in *input) (*result, error) {
+	name, numbers, text, pause, dead, stop := in.text(1), in.ints(3), in.text(4), in.duration(5), in.bool(6), in.bool(7)
+	e, err := x.turn(b, name, in.int(2))
+	if err != nil || e == nil {
+		return one("fail", oidBool, false), err
+	}
+	x.later(func() {
+		if !dead {
+			b.rest(e, e.after, e.attempts, pause, text)
+			return
+		}
+		for _, m := range b.take(name, numbers) {
+			b.dead[m.number] = &letter{m, name, e.attempts, text, time.Now()}
+		}
+		if stop {
+			e.state, e.attempts, e.node, e.interrupt, e.lastError = "stopped", 0, "", nil, text
+			return
+		}
+		b.rest(e, e.after, 0, 0, "")
+	})
+	return did(true)
+}
+
+func (x *session) giveBack(b *box, in *input) (*result, error) {
+	pause := in.duration(3)
+	e, err := x.turn(b, in.text(1), in.int(2))
+	if err != nil || e == nil {
+		return one("give_back", oidBool, false), err
+	}
+	x.later(func() { b.rest(e, e.after, max(e.attempts-1, 0), pause, e.lastError) })
+	return did(true)
+}
+
+func (x *session) joinNode(b *box, in *input) (*result, error) {
+	node, key := in.text(1), in.int(2)
+	x.later(func() { b.nodes[node] = key })
+	return did(true)
+}
+
+func (x *session) reclaim(b *box, in *input) (*result, error) {
+	node := in.text(1)
+	key, ok := b.nodes[node]
+	if !ok || x.server.alive(key) {
+		return one("reclaim", oidInt8, 0), nil
+	}
+	all := slices.DeleteFunc(b.of(node), func(e *entity) bool { return e.lockedBy != nil })
+	for _, e := range all {
+		if _, err := x.lock(&e.lockedBy, 0); err != nil {
+			return nil, err
+		}
+	}
+	x.later(func() {
+		for _, e := range all {
+			e.state, e.readyAt, e.node, e.interrupt, e.lastError = "ready", time.Now(), "", nil, "the process that ran the turn ended"
+		}
+		if len(b.of(node)) == 0 {
+			delete(b.nodes, node)
+		}
+	})
+	return one("reclaim", oidInt8, len(all)), nil
+}
+
+func (x *session) orphans(b *box, in *input) (*result, error) {
+	tokens := in.ints(2)
+	for _, e := range b.of(in.text(1)) {
+		if slices.Contains(tokens, e.token) || e.lockedBy != nil {
+			continue
+		}
+		x.later(func() {
+			e.state, e.readyAt, e.node, e.attempts, e.interrupt = "ready", time.Now(), "", max(e.attempts-1, 0), nil
+		})
+	}
+	return did(true)
+}
+
+func (x *session) interrupt(b *box, in *input) (*result, error) {
+	e, err := x.row(b, in.text(1))
+	if err != nil || e == nil || e.state != "running" {
+		return one("interrupt", oidBool, false), err
+	}
+	x.later(func() {
+		e.interrupt = new(in.text(2))
+		x.server.notify(b.name, "interrupt")
+	})
+	return did(true)
+}
+
+func (x *session) interrupted(b *box, in *input) (*result, error) {
+	r := &result{columns: []column{{"token", oidInt8}, {"reason", oidText}}}
+	for _, e := range b.of(in.text(1)) {
+		if e.interrupt != nil {
+			r.rows = append(r.rows, []any{e.token, *e.interrupt})
+		}
+	}
+	r.tag = fmt.Sprint("SELECT ", len(r.rows))
+	return r, nil
+}
