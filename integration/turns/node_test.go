@@ -132,7 +132,7 @@ func serve(ctx context.Context, n node) error {
 	})
 }
 
-// hold keeps its turns, whatever becomes of their contexts, until it is told to commit.
+// hold keeps its turns even if their contexts end. It commits them when the test asks it to.
 func hold(ctx context.Context, n node) error {
 	box, pool, err := n.open(ctx)
 	if err != nil {

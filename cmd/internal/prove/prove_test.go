@@ -117,7 +117,7 @@ func lies() []found {
 	}
 }
 
-// Most lies are found at once. Some take five seconds, the bound of an event that does not come, so several are told at a time.
+// Most lies are found at once. For some, the proof waits five seconds for an event that does not come, so the test tells several lies in parallel.
 func TestAServerThatPretendsIsFoundOut(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
