@@ -431,7 +431,7 @@ func TestAnOperationWithoutAnAnswerCostsNoOtherItsLease(t *testing.T) {
 		t.Helper()
 		s := serve(t, "")
 		f := newFront(t, s.url())
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 8000})
+		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 20_000})
 		all := append(names(20, "x%d"), "stuck")
 		require.Equal(t, make([]string, 21), errorsOf(w.do(command{Do: "acquire all", As: "w", Names: all})))
 		stuck := "stuck"
@@ -475,7 +475,7 @@ func TestAHeartbeatWithoutAnAnswerCostsNoOtherItsLease(t *testing.T) {
 		t.Helper()
 		s := serve(t, "")
 		f := newFront(t, s.url())
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 8000})
+		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 20_000})
 		all := append(names(5, "x%d"), "stuck")
 		require.Equal(t, make([]string, 6), errorsOf(w.do(command{Do: "acquire all", As: "w", Names: all})))
 		stuck := "stuck"

@@ -31,7 +31,7 @@ func TestErrorsHaveTypes(t *testing.T) {
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
 		s := serve(t, "")
-		w := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 200})
+		w := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 2000})
 		long := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 600_000})
 		mine := long.do(command{Do: "acquire", As: "a", Name: "x"})
 		require.Empty(t, mine.Error)

@@ -155,8 +155,9 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// Two sessions that run CREATE … IF NOT EXISTS at once can fail, so replicas take turns.
-	err = a.locker.Do(ctx, Schema.ID(1), func(ctx context.Context) error {
+	// Two sessions that run CREATE … IF NOT EXISTS at once can fail, so replicas take turns. They wait
+	// for longer than a hook does.
+	err = a.locker.With(advisory.Options{Wait: time.Minute}).Do(ctx, Schema.ID(1), func(ctx context.Context) error {
 		_, err := a.pool.Exec(ctx, schema)
 		return err
 	})

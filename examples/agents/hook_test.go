@@ -72,10 +72,13 @@ func TestAllEightHooksTakeTheAgentsLock(t *testing.T) {
 	release := b.hold(1)
 	for _, hook := range mutating {
 		var p middleware.ProblemError
-		for tries := 0; tries < 10 && p.Holder == nil; tries++ { // on a busy machine the answer may lack the holder
+		// On a busy machine the answer may lack the holder, or PostgreSQL may give none in time.
+		for tries := 0; tries < 10 && p.Holder == nil; tries++ {
 			y := <-a.send(hook, Hook{SessionID: "x"})
-			require.Equal(t, http.StatusLocked, y.Status, "%s: %s", hook, y.Body)
-			y.Decode(&p)
+			if y.Status != http.StatusServiceUnavailable {
+				require.Equal(t, http.StatusLocked, y.Status, "%s: %s", hook, y.Body)
+				y.Decode(&p)
+			}
 		}
 		require.NotNil(t, p.Holder, hook)
 		assert.Equal(t, "agents/b", p.Holder.ApplicationName, hook)
@@ -159,7 +162,11 @@ func TestAHandoffWaitsForTheLocksOfBothAgents(t *testing.T) {
 	b.call("user-prompt-submit", Hook{SessionID: "x", Prompt: "build it"})
 	for _, busy := range []int32{1, 2} {
 		release := b.hold(busy)
-		assert.Equal(t, http.StatusLocked, a.handOff("x", "y"))
+		status := http.StatusServiceUnavailable
+		for tries := 0; tries < 10 && status == http.StatusServiceUnavailable; tries++ { // PostgreSQL is busy
+			status = a.handOff("x", "y")
+		}
+		assert.Equal(t, http.StatusLocked, status)
 		release()
 	}
 	assert.Zero(t, a.locker.Stats().Held, "none is left behind")

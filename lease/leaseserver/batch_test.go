@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
@@ -358,7 +359,7 @@ func TestTheOperationsOfABatchShareCommits(t *testing.T) {
 	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "locks.db"), sqlite.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, store.Close()) })
-	_, h := servetest.Serve(t, leaseserver.Config{Store: store, MaxBody: 1 << 20})
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store, StoreTimeout: await.Patience, MaxBody: 1 << 20})
 	all := make([]wire.BatchOperation, wire.MaxBatch)
 	for i := range all {
 		all[i] = acquireOf(fmt.Sprint("job ", i), "a", "")

@@ -53,7 +53,9 @@ func TestLocksMeasuresPglatchBesideTheLoopByHand(t *testing.T) {
 		measured[r["workload"]]++
 		if r["workload"] != "loss" {
 			assert.Positive(t, r["ops_per_s"], r)
-			assert.Positive(t, r["connections"], r)
+			if r["system"] != "handwritten" { // its waits close their connections when they are canceled
+				assert.Positive(t, r["connections"], r)
+			}
 		}
 	}
 	assert.Equal(t, map[any]int{"random": 12, "hot": 9, "hot-two-processes": 3, "zipf": 3, "beside": 2, "hold": 2, "loss": 3}, measured)
