@@ -300,6 +300,9 @@ func (a *App) serveHandoff(c echo.Context) error {
 	if errors.Is(err, advisory.ErrTimeout) {
 		return echo.NewHTTPError(http.StatusLocked, "somebody else works on one of the agents")
 	}
+	if errors.Is(err, advisory.ErrUnavailable) {
+		return echo.NewHTTPError(http.StatusServiceUnavailable, "the locks are not available").SetInternal(err)
+	}
 	if err != nil {
 		return err
 	}

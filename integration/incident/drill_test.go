@@ -124,6 +124,9 @@ func (d desk) listed(verdict string, words ...string) {
 		cmd := exec.CommandContext(d.t.Context(), d.command, "verdicts", "--longer-than", "3s")
 		cmd.Env = append(os.Environ(), "DATABASE_URL="+d.dsn, "PGLATCH_NAMESPACES=order=1,job=2")
 		out, err := cmd.CombinedOutput()
+		if strings.Contains(string(out), "did not answer within") { // a busy machine
+			continue
+		}
 		require.NoError(d.t, err, string(out))
 		said = string(out)
 	}
