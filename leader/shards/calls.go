@@ -31,7 +31,9 @@ func (r *run) call(ctx context.Context, timeout time.Duration, do func(ctx conte
 func (r *run) on(o *session, doing string, do func(ctx context.Context) error, then func(ok bool)) {
 	o.busy = true
 	r.call(context.WithoutCancel(r.ctx), r.config.RenewTimeout, func(ctx context.Context) func() {
+		asked := time.Now()
 		err := do(ctx)
+		o.timed(asked)
 		return func() {
 			o.busy = false
 			then(r.outcome(doing, err))

@@ -65,7 +65,8 @@ type Config struct {
 	RenewInterval time.Duration
 
 	// RenewTimeout bounds one call of the backend. 0 = LeaseDuration/3. If an attempt to open a session takes too
-	// long, the next attempt has twice the time, up to LeaseDuration.
+	// long, the next attempt has twice the time, up to LeaseDuration. If sessions keep ending early because calls
+	// take too long, OnError receives an error that says how long they take.
 	RenewTimeout time.Duration
 
 	// LossDrain is how much time work is given to stop if renewals fail: the contexts of a session's

@@ -206,6 +206,7 @@ func (r *run) closeLost() {
 		r.mu.Lock()
 		r.sessions[i] = nil
 		r.mu.Unlock()
+		r.vacated(i, o)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/internal/stream"
 	"github.com/pglatch/pglatch/leader"
 )
@@ -23,12 +24,13 @@ type Shard struct {
 // one at a time. Calls of the backend, one at a time on each session, and of List run in other goroutines. Each session
 // has a goroutine that renews it, so no ownership is lost because of a slow call. Each shard's work has its own goroutine.
 type Node struct {
-	config  Config
-	log     *slog.Logger
-	streams stream.Set[Event]
-	wake    chan struct{} // receives a value when the driving goroutine has something to do
-	look    chan struct{} // receives a value when a backend has changes
-	weighed chan struct{} // receives a value when the weight was set
+	config   Config
+	comeback renew.Comeback // of each session
+	log      *slog.Logger
+	streams  stream.Set[Event]
+	wake     chan struct{} // receives a value when the driving goroutine has something to do
+	look     chan struct{} // receives a value when a backend has changes
+	weighed  chan struct{} // receives a value when the weight was set
 
 	mu       sync.Mutex
 	running  bool
@@ -52,7 +54,7 @@ func New(config Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		config: config, weight: config.Weight, log: config.Logger.With(slog.String("shards", config.Name)),
+		config: config, comeback: config.times().Comeback(), weight: config.Weight, log: config.Logger.With(slog.String("shards", config.Name)),
 		wake: make(chan struct{}, 1), look: make(chan struct{}, 1), weighed: make(chan struct{}, 1),
 		sessions: make([]*session, config.Backend.Sessions()),
 		owned:    map[string]*ownership{}, stale: map[string]*ownership{}, shunned: map[string]*shunning{},

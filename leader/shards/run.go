@@ -2,16 +2,12 @@ package shards
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/background"
-	"github.com/pglatch/pglatch/internal/boottime"
-	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/internal/plan"
@@ -42,7 +38,7 @@ func (n *Node) Run(ctx context.Context, work func(ctx context.Context, s Shard) 
 	n.mu.Unlock()
 	r := &run{
 		Node: n, ctx: ctx, work: work, start: time.Now(), listed: n.config.ListChanged,
-		results: make(chan func()), opening: map[int]bool{}, asked: map[string]bool{}, problems: map[string]string{},
+		results: make(chan func()), slots: n.newSlots(), asked: map[string]bool{}, problems: map[string]string{},
 		vanities: map[string]*vanity{},
 	}
 	err := r.drive()
@@ -79,9 +75,8 @@ type run struct {
 	joined   time.Time // since when the node is a member; zero = not a member
 	refusal  error     // permanent error of opening a session
 	leaving  bool
-	opening  map[int]bool
-	opens    time.Time       // earliest time to open a session
-	slow     int             // consecutive attempts to open one that took too long
+	slots    []slot          // of the sessions
+	slow     int             // consecutive attempts to open a session that took too long
 	looks    time.Time       // the next look
 	notSoon  time.Time       // no look before then, even if requested
 	looked   time.Time       // when the last look began
@@ -213,8 +208,8 @@ func (r *run) wait() time.Duration {
 	free := false // a session is free to look
 	for i, o := range r.sessions {
 		switch {
-		case o == nil && !r.leaving && !r.opening[i] && r.shards != nil:
-			sooner(r.opens)
+		case o == nil && !r.leaving && !r.slots[i].opening && r.shards != nil:
+			sooner(r.slots[i].opens)
 		case o != nil && o.over:
 			sooner(o.closes)
 		case o != nil && !o.busy && o.lasts():
@@ -320,100 +315,6 @@ func (r *run) self() driver.Member {
 		m.List = r.shards.Digest
 	}
 	return m
-}
-
-// open opens the missing sessions.
-func (r *run) open() {
-	if r.shards == nil || time.Now().Before(r.opens) {
-		return
-	}
-	for i := range r.sessions {
-		if r.at(i) != nil || r.opening[i] {
-			continue
-		}
-		r.opening[i], r.refusal = true, nil
-		self := r.self()
-		r.call(r.ctx, r.openTimeout(), func(ctx context.Context) func() {
-			s, from, err := r.config.open(ctx, self)
-			return func() { r.opened(i, s, err, self, from) }
-		})
-	}
-}
-
-// openTimeout bounds an attempt to open a session. After one that took too long the next one has twice the time, up to
-// LeaseDuration. With a fixed bound, nodes that all open sessions on a busy server would never get one.
-func (r *run) openTimeout() time.Duration {
-	timeout := r.config.RenewTimeout
-	for range r.slow {
-		timeout = min(2*timeout, max(timeout, r.config.LeaseDuration))
-	}
-	return timeout
-}
-
-// open opens a session, which lasts from the returned moment. If that took so long that little of the lease is left,
-// it renews the session at once.
-func (c Config) open(ctx context.Context, self driver.Member) (driver.Session, boottime.Moment, error) {
-	from := boottime.Present()
-	s, err := c.Backend.Open(ctx, self, c.LeaseDuration)
-	if err != nil || from.Since() <= c.RenewTimeout {
-		return s, from, err
-	}
-	from = boottime.Present()
-	if _, err := s.Renew(ctx, c.LeaseDuration); err != nil {
-		_ = s.Close() // the session owns nothing
-		return nil, from, err
-	}
-	return s, from, nil
-}
-
-// opened handles the result of opening a session.
-func (r *run) opened(i int, s driver.Session, err error, self driver.Member, from boottime.Moment) {
-	delete(r.opening, i)
-	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			r.slow = min(r.slow+1, 8)
-		} else {
-			r.slow = 0
-		}
-		r.opens = time.Now().Add(pause.Jitter(r.config.LookInterval, 0.2))
-		if r.ctx.Err() != nil {
-			return
-		}
-		r.outcome("opening a session", err)
-		if errors.Is(err, leader.ErrPermanent) {
-			r.refusal = err
-		}
-		return
-	}
-	r.slow = 0
-	r.outcome("opening a session", nil)
-	o := r.newSession(s, self, from)
-	r.mu.Lock()
-	r.sessions[i] = o
-	r.mu.Unlock()
-	r.log.Info("a session was opened", slog.Int("session", i))
-	r.looks = time.Now()
-	if r.joined.IsZero() {
-		r.joined = r.looks
-	}
-}
-
-func (r *run) at(i int) *session {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.sessions[i]
-}
-
-// lasting returns the sessions that carry shards now.
-func (r *run) lasting() (all []*session) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, o := range r.sessions {
-		if o != nil && o.lasts() {
-			all = append(all, o)
-		}
-	}
-	return all
 }
 
 // outcome reports why a call of the backend failed. It does not report the same reason twice in a row.

@@ -20,6 +20,7 @@ type session struct {
 	until boottime.Deadline // deadline of its shards, set by the last good renewal
 	stop  context.CancelFunc
 	kept  chan struct{} // closed when the keeper has ended
+	began time.Time
 
 	// The driving goroutine owns these fields.
 	busy      bool          // a call is under way
@@ -31,14 +32,16 @@ type session struct {
 	releases  []*ownership  // to be released
 
 	// The fields below are guarded by the Node's mu.
-	owned  map[string]*ownership
-	over   bool // lost, or left in good order
-	closes time.Time
+	owned   map[string]*ownership
+	over    bool // lost, or left in good order
+	ended   time.Time
+	closes  time.Time
+	slowest time.Duration // answer so far
 }
 
 // newSession begins to renew a session whose Open began at from.
 func (n *Node) newSession(s driver.Session, self driver.Member, from boottime.Moment) *session {
-	o := &session{Session: s, node: n, announced: self, most: batch, kept: make(chan struct{}), owned: map[string]*ownership{}}
+	o := &session{Session: s, node: n, announced: self, most: batch, kept: make(chan struct{}), began: time.Now(), owned: map[string]*ownership{}}
 	o.until.Set(from.Add(n.config.times().Trust()))
 	ctx, stop := context.WithCancel(context.Background())
 	o.stop = stop
@@ -66,6 +69,7 @@ func (o *session) keep(ctx context.Context, from boottime.Moment) {
 		Rules: config.times().Rules(), Left: o.until.Left,
 		Gone: o.Lost(), Judge: o.judge,
 		Renew: func(ctx context.Context) renewal {
+			defer o.timed(time.Now())
 			lost, err := o.Renew(ctx, config.LeaseDuration)
 			return renewal{lost, err}
 		},
@@ -109,8 +113,8 @@ func (o *session) lose(cause error) {
 	if o.over {
 		return
 	}
-	o.over = true
-	o.closes = time.Now()
+	o.over, o.ended = true, time.Now()
+	o.closes = o.ended
 	if !errors.Is(cause, leader.ErrLost) {
 		o.closes = o.closes.Add(n.config.LossDrain)
 	}
@@ -119,6 +123,13 @@ func (o *session) lose(cause error) {
 	}
 	n.noteLocked(Event{Kind: EventError, Err: fmt.Errorf("a session was lost: %w", cause)})
 	notify(n.wake)
+}
+
+// timed records how long the backend took to answer, or has not answered.
+func (o *session) timed(asked time.Time) {
+	o.node.mu.Lock()
+	defer o.node.mu.Unlock()
+	o.slowest = max(o.slowest, time.Since(asked))
 }
 
 // A renewal is the outcome of one Renew.
