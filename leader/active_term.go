@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
@@ -24,6 +25,8 @@ type activeTerm struct {
 	kept   chan struct{}      // closed when the keeper has ended
 	health chan error         // outcomes of renewals
 	loss   chan error         // receives at most one value: leadership is gone
+
+	slowest atomic.Int64 // the longest time.Duration of a renewal that has ended
 }
 
 // alive reports whether the last good renewal can still be trusted. Once false, it stays false.

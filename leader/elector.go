@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/background"
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/internal/stream"
 	"github.com/pglatch/pglatch/leader/driver"
 )
@@ -24,6 +25,7 @@ import (
 // so a slow callback delays transitions but does not end leadership.
 type Elector struct {
 	config    Config
+	comeback  renew.Comeback
 	callbacks []Callbacks // from the config, in order
 	backend   Backend
 	waiter    driver.Waiter // nil if the backend does not implement it; likewise below
@@ -74,7 +76,7 @@ func New(config Config) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Elector{config: config, callbacks: config.Callbacks.all(), backend: config.Backend, changed: make(chan struct{}), interrupts: make(chan struct{}, 1), log: labeled(config.Logger, config)}
+	e := &Elector{config: config, comeback: config.times().Comeback(), callbacks: config.Callbacks.all(), backend: config.Backend, changed: make(chan struct{}), interrupts: make(chan struct{}, 1), log: labeled(config.Logger, config)}
 	e.streams.Expendable = Event.expendable
 	e.watches.Store(slices.ContainsFunc(e.callbacks, func(c Callbacks) bool { return c.OnNewLeader != nil }))
 	e.waiter, _ = e.backend.(driver.Waiter)

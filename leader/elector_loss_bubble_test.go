@@ -395,3 +395,54 @@ func TestARecoveryOfOnesOwnTermNeedsNoSettling(t *testing.T) {
 		s.finish()
 	})
 }
+
+// The backend answers attempts, and no renewal in time: each term ends by its lease. The control comes back at once.
+func TestTermsThatKeepEndingEarlyAreFollowedByLongerPauses(t *testing.T) {
+	t.Parallel()
+	for name, hurries := range map[string]bool{"it waits": false, "it hurries": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const terms = 4
+				var script []call
+				for n := range uint64(terms) {
+					script = append(script, acquires(n+1), hangs(renews()), hangs(renews()), closes())
+				}
+				var pauses []time.Duration
+				var lost time.Time
+				var causes []string
+				refused := make(chan struct{}, 1)
+				s := prepare(t, leader.Config{Callbacks: leader.Callbacks{
+					OnAcquired: func(leader.Term) {
+						if !lost.IsZero() {
+							pauses = append(pauses, time.Since(lost))
+						}
+					},
+					OnLost: func(_ leader.Term, err error) {
+						lost = time.Now()
+						causes = append(causes, err.Error())
+					},
+					OnAcquireFailed: func(error) { refused <- struct{}{} },
+				}}, append(script, refuses(), releases(), closes())...)
+				if hurries {
+					s.Hurry()
+				}
+				require.NoError(t, s.Start(t.Context()))
+				<-refused
+				s.finish()
+				require.Len(t, pauses, terms-1)
+				assert.Zero(t, pauses[0], "most ends have another cause")
+				if hurries {
+					assert.Equal(t, make([]time.Duration, terms-1), pauses)
+					return
+				}
+				for i, longest := range []float64{3, 6} {
+					assert.InDelta(t, longest*0.75, pauses[i+1].Seconds(), longest*0.26)
+				}
+				const remedy = "the store took 5s to answer, and LeaseDuration is 15s: raise LeaseDuration"
+				assert.NotContains(t, causes[0], remedy)
+				assert.Contains(t, causes[1], remedy)
+			})
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/renew"
@@ -18,6 +19,7 @@ func (e *Elector) keep(ctx context.Context, t *activeTerm, from boottime.Moment)
 	k.Keeper = renew.Keeper[error]{
 		Rules: e.config.renewals(), Left: t.until.Left, Gone: t.gone, Judge: k.judge,
 		Renew: func(ctx context.Context) error {
+			defer func(sent time.Time) { t.slowest.Store(max(t.slowest.Load(), int64(time.Since(sent)))) }(time.Now())
 			return e.backend.Renew(ctx, e.config.Identity, e.config.LeaseDuration)
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/pglatch/pglatch/internal/renew"
 )
@@ -42,12 +43,26 @@ func renewError(err error) error { return &failure{"renewing", err} }
 // lose handles a loss. Unless the backend is certain of the loss, the server may keep others out for a while.
 // Work gets that time to end.
 func (d *drive) lose(t *activeTerm, cause error) input {
-	d.why = t.lost(cause)
+	d.why = t.lost(d.rests(t, cause))
 	d.err = d.why
 	if !errors.Is(cause, ErrLost) && d.config.LossDrain > 0 {
 		d.awaitWork(d.config.LossDrain, d.lifecycle.leadership.force.Done(), t.gone)
 	}
 	return lost
+}
+
+// rests sets the pause after a loss. If terms keep ending early because renewals are not answered in time, attempts
+// at once would keep the backend slow. rests returns cause, with the remedy in that case.
+func (d *drive) rests(t *activeTerm, cause error) error {
+	if errors.Is(cause, ErrLost) {
+		return cause // the backend answers
+	}
+	d.rest = d.comeback.Lost(time.Since(t.began))
+	took := time.Duration(t.slowest.Load())
+	if d.comeback.Early() < 2 || took < d.config.RenewTimeout/2 {
+		return cause
+	}
+	return fmt.Errorf("%w: terms keep ending early: %w", cause, &renew.SlowError{Took: took, Duration: d.config.LeaseDuration})
 }
 
 // release waits for work to end and then gives up leadership.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/leader/backoff"
 )
 
@@ -26,12 +27,14 @@ type drive struct {
 	first     time.Time // start of the first of these attempts
 	lastDelay time.Duration
 	next      time.Time // when the next attempt is due
-	pending   bool      // the last attempt is not finished and continues
-	tried     time.Time // start of the last attempt
-	rushed    int       // consecutive attempts that came soon after the one before
-	aside     bool      // stands aside, and has not yet checked whether another candidate waits
-	waitable  bool      // the last attempt found another leader: the backend may wait for its end
-	unsettled bool      // an attempt succeeded, but a predecessor's work may still run
+	comeback  renew.Comeback
+	rest      time.Duration // after the last loss, before the next attempt
+	pending   bool          // the last attempt is not finished and continues
+	tried     time.Time     // start of the last attempt
+	rushed    int           // consecutive attempts that came soon after the one before
+	aside     bool          // stands aside, and has not yet checked whether another candidate waits
+	waitable  bool          // the last attempt found another leader: the backend may wait for its end
+	unsettled bool          // an attempt succeeded, but a predecessor's work may still run
 	exhausted bool
 	stood     bool      // this node has led, or followed for a lease
 	followed  time.Time // since when every attempt was refused; zero = the last one was not
@@ -41,7 +44,7 @@ type drive struct {
 
 // live is the body of the lifecycle goroutine.
 func (e *Elector) live(l *lifecycle) {
-	d := &drive{Elector: e, lifecycle: l}
+	d := &drive{Elector: e, lifecycle: l, comeback: e.comeback}
 	leave := func() {}
 	if e.shows != nil {
 		leave = e.shows.Introspect(candidate{e})
@@ -159,7 +162,7 @@ func (d *drive) effect(a action) {
 		d.grace = time.Now().Add(d.config.ReconnectGrace)
 	case resetRetry:
 		d.attempts, d.lastDelay, d.exhausted = 0, 0, false
-		d.next = time.Now()
+		d.next, d.rest = time.Now().Add(d.rest), 0
 	case backOff:
 		d.backOff()
 	case standAside:
