@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	clockStep   = 500 * time.Millisecond // a clock that is slewed changes less in 20 s
+	clockStep   = 500 * time.Millisecond // a clock that is slewed changes less in 60 s
 	clockBack   = 10 * time.Millisecond
 	clockOffset = 2 * time.Second
 )

@@ -52,10 +52,14 @@ func observeEnd(x *exam) {
 }
 
 // reused reports whether a pooler gives a session that still has the lock to another client, which then releases it.
+// pgpool-II keeps sessions in its processes, and chance decides which process a client reaches: so clients come until one
+// gets the session.
 func (x *exam) reused(pid uint32) bool {
-	s := x.start()
-	defer s.close(x.ctx)
-	return x.err == nil && s.pid == pid && x.unlock(s, x.key)
+	return x.until(func() bool {
+		s := x.start()
+		defer s.close(x.ctx)
+		return x.err == nil && s.pid == pid && x.unlock(s, x.key)
+	})
 }
 
 // observeTerminated ends a session. The statement begins with the function, and its argument is a constant: pgpool-II

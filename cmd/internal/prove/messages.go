@@ -45,6 +45,7 @@ func observeCancel(x *exam) {
 		return
 	}
 	sent := x.cancel(w, b)
+	x.ask(x.a, "1") // of a server that is silent by now, nothing is known
 	if x.err != nil {
 		return
 	}

@@ -5,7 +5,7 @@ package prove
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -16,7 +16,9 @@ import (
 
 const (
 	bound      = 5 * time.Second        // for one event
-	total      = 20 * time.Second       // for everything
+	total      = 20 * time.Second       // for everything, if the server is near
+	inARow     = 200                    // answers, more than the proofs wait for one after the other
+	far        = 200 * time.Millisecond // the longest way to a server for which the proofs have time
 	closeBound = time.Second            // for the end of a connection
 	look       = 20 * time.Millisecond  // between two looks for an event
 	resend     = 200 * time.Millisecond // between two cancel requests
@@ -41,22 +43,31 @@ type examiner struct {
 	moved   atomic.Bool // an answer came from another server process
 }
 
-// Run examines the server of config, for 20 seconds at most. The error is that of the first connection.
+// Run examines the server of config, for 20 seconds, or up to 60 if its answers take long. The error is that of the first
+// connection.
 func Run(ctx context.Context, config *pgx.ConnConfig) (Report, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, total, errors.New("no time left: the proofs before took the 20 s"))
-	defer cancel()
 	e := &examiner{config: connConfig(config), between: "unknown"}
 	defer func() { e.closeAll(ctx) }()
 	var err error
 	if e.sessions[0], err = e.open(ctx); err != nil {
 		return Report{}, err
 	}
+	limit := e.limit(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no time left: the proofs before took the %d s", int(limit.Seconds())))
+	defer cancel()
 	results := e.prove(ctx, proofs())
 	report := Report{Between: e.between, Proofs: results}
 	for i := range parts {
 		report.Parts = append(report.Parts, parts[i].judge(results))
 	}
 	return report, nil
+}
+
+// limit is the time for all proofs. It grows with the time of an answer.
+func (e *examiner) limit(ctx context.Context) time.Duration {
+	sent := time.Now()
+	_, _ = e.sessions[0].ask(ctx, "1") // if it fails, the first proof finds out
+	return total + inARow*min(time.Since(sent), far)
 }
 
 // prove makes proofs, and judges each.
