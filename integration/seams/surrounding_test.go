@@ -39,6 +39,8 @@ type surrounding struct {
 	make func(t *testing.T, server *pgserver.Server) site
 	// Except for these entries, all work.
 	except map[string]outcome
+	// These entries have a test of their own.
+	elsewhere []string
 }
 
 // start starts a server.

@@ -19,11 +19,12 @@ var surroundings = []surrounding{
 	{name: "direct", make: direct},
 	{name: "pooler in session mode", make: pooler("pool_mode=session")},
 	{name: "pooler in transaction mode", make: pooler("pool_mode=transaction"), except: union(lockers(advisory.ErrPooler), map[string]outcome{
-		"election":           is(advisory.ErrPooler, leader.ErrPermanent),
-		"candidate":          is(advisory.ErrPooler, leader.ErrPermanent),
-		"shards":             is(advisory.ErrPooler, leader.ErrPermanent),
-		"pglatch doctor":     code(70), // a check fails
-		"pglatch leader run": code(69),
+		"election":               is(advisory.ErrPooler, leader.ErrPermanent),
+		"candidate":              is(advisory.ErrPooler, leader.ErrPermanent),
+		"shards":                 is(advisory.ErrPooler, leader.ErrPermanent),
+		"pglatch doctor":         code(70), // a check fails
+		"pglatch doctor --prove": code(70),
+		"pglatch leader run":     code(69),
 	})},
 	{name: "pooler in statement mode", make: pooler("pool_mode=statement"), except: union(lockers(advisory.ErrPooler), map[string]outcome{
 		// The caller's BEGIN is refused.
@@ -48,6 +49,7 @@ var surroundings = []surrounding{
 		"pin":                         is(advisory.ErrPooler, leader.ErrPermanent),
 		"drain":                       is(advisory.ErrPooler, leader.ErrPermanent),
 		"pglatch doctor":              code(70),
+		"pglatch doctor --prove":      code(70),
 		"pglatch leader run":          code(69),
 		"pglatch shards ls":           code(69),
 		"pglatch shards pin":          code(69),
@@ -92,6 +94,7 @@ var surroundings = []surrounding{
 		"pglatch ask":                 code(69),
 		"pglatch dump":                code(69),
 		"pglatch doctor":              code(70),
+		"pglatch doctor --prove":      code(70),
 		"pglatch migrate":             code(69),
 		"pglatch leader run":          code(69),
 		"pglatch leader status":       code(69),
@@ -105,7 +108,8 @@ var surroundings = []surrounding{
 		"pglatch load":                code(69),
 	})},
 	{name: "promoted standby", make: promoted},
-	{name: "slow server", make: slow},
+	// There, doctor --prove takes 36 seconds: cmd/internal/prove.TestAServerThatIsFarAwayHasMoreTime.
+	{name: "slow server", make: slow, elsewhere: []string{"pglatch doctor --prove"}},
 	{name: "statement_timeout", make: lasting(hurry, role("hurried", "ALTER ROLE hurried SET statement_timeout = '3s'"))},
 	{name: "lock_timeout", make: role("impatient", "ALTER ROLE impatient SET lock_timeout = '1ms'")},
 	{name: "idle timeouts", make: role("sleepless", "ALTER ROLE sleepless SET idle_in_transaction_session_timeout = '5s'; ALTER ROLE sleepless SET idle_session_timeout = '5s'")},
