@@ -4,12 +4,15 @@ package environment
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -167,16 +170,36 @@ func TestWhatAProxyDoesIsProven(t *testing.T) {
 	}
 }
 
-// A logical replica is a primary with locks of its own.
+// A logical replica is a primary with locks of its own. To its publisher, decoding makes no difference.
 func TestALogicalReplicaIsRecognized(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.StartServer(t, pgserver.Options{}).DSN("")
-	require.Empty(t, prove(t, dsn, 0).not("works"), "the control")
-	execute(t, pgtest.Connect(t, dsn), "CREATE SUBSCRIPTION s CONNECTION 'dbname=nowhere' PUBLICATION p WITH (connect = false)")
-	p := prove(t, dsn, 0)
+	publisher := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"wal_level": "logical"}})
+	replica := pgtest.StartServer(t, pgserver.Options{})
+	from, to := pgtest.Connect(t, publisher.DSN("")), pgtest.Connect(t, replica.DSN(""))
+	for _, conn := range []*pgx.Conn{from, to} {
+		execute(t, conn, "CREATE TABLE moved (n int PRIMARY KEY)")
+	}
+	require.Empty(t, prove(t, replica.DSN(""), 0).not("works"), "the control: without a subscription")
+	execute(t, from, "CREATE PUBLICATION p FOR TABLE moved")
+	execute(t, to, fmt.Sprintf("CREATE SUBSCRIPTION s CONNECTION '%s' PUBLICATION p", publisher.DSN("")))
+	decoded := func(rows int) {
+		await.Until(t, patience, func() bool {
+			var n int
+			require.NoError(t, to.QueryRow(t.Context(), "SELECT count(*) FROM moved").Scan(&n))
+			return n == rows
+		}, "the replica does not have %d rows", rows)
+	}
+	execute(t, from, "INSERT INTO moved SELECT generate_series(1, 1000)")
+	decoded(1000)
+	execute(t, from, "BEGIN")
+	execute(t, from, "INSERT INTO moved SELECT generate_series(1001, 50000)") // is decoded, and waits for its commit
+	assert.Empty(t, prove(t, publisher.DSN(""), 0).not("works"))
+	p := prove(t, replica.DSN(""), 0)
 	assert.Equal(t, map[string]string{"primary": "works with"}, p.not("works"))
 	for _, v := range p.Parts {
 		assert.Equal(t, mayBeUsedWith, v.Use)
 		assert.Contains(t, v.Why, "logical replica")
 	}
+	execute(t, from, "COMMIT")
+	decoded(50000)
 }
