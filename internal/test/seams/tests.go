@@ -18,12 +18,15 @@ const scripts = "testdata/script"
 type Test struct {
 	Skipped bool // it begins with a skip, so that it never runs
 	Control bool // it says that it has, or is, a control
+	Server  bool // its package uses PostgreSQL
+	Modes   bool // it runs in each mode of locks, or below them
+	Several bool // otherwise: it sets how many locks a connection carries
 }
 
 // Tests returns the tests of the tree below root, in all modules and with any build tags: "advisory.TestName", by
 // the directory of the package, and "cmd/internal/lockcmd.TestScript/run" for a script.
 func Tests(root string) (map[string]Test, error) {
-	tests := map[string]Test{}
+	tests, servers := map[string]Test{}, map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -51,6 +54,11 @@ func Tests(root string) (map[string]Test, error) {
 		if err != nil {
 			return err
 		}
+		for _, i := range file.Imports {
+			if strings.HasPrefix(i.Path.Value, `"`+module+"internal/test/pgtest") {
+				servers[filepath.ToSlash(dir)] = true
+			}
+		}
 		for _, decl := range file.Decls {
 			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" {
 				first := f.Pos()
@@ -58,11 +66,18 @@ func Tests(root string) (map[string]Test, error) {
 					first = f.Doc.Pos()
 				}
 				source := text[files.Position(first).Offset:files.Position(f.End()).Offset]
-				tests[filepath.ToSlash(dir)+"."+f.Name.Name] = Test{Skipped: skips(f), Control: saysControl.Match(source)}
+				tests[filepath.ToSlash(dir)+"."+f.Name.Name] = Test{
+					Skipped: skips(f), Control: saysControl.Match(source), Several: setsMode.Match(source),
+					Modes: runsInModes.Match(source) || strings.HasPrefix(filepath.ToSlash(dir), "internal/"),
+				}
 			}
 		}
 		return nil
 	})
+	for name, test := range tests {
+		test.Server = servers[name[:strings.LastIndex(name, ".Test")]]
+		tests[name] = test
+	}
 	return tests, err
 }
 
@@ -89,6 +104,12 @@ func addScripts(tests map[string]Test, root, dir string) error {
 
 // saysControl matches the source of a test that has a control, or is one.
 var saysControl = regexp.MustCompile(`(?i)\bcontrols?\b`)
+
+// runsInModes matches the source of a test that runs in each mode of locks, and setsMode that of one that sets its mode.
+var (
+	runsInModes = regexp.MustCompile(`\b(inBothModes|lockmode\.(Run|InTurn))\(`)
+	setsMode    = regexp.MustCompile(`\bLocksPerConn\b`)
+)
 
 // alwaysSkips matches a script with a skip that has no condition.
 var alwaysSkips = regexp.MustCompile(`(?m)^(skip|stop)\b`)

@@ -37,6 +37,7 @@ func blocks(t *testing.T) map[string]func() string {
 		"turn metrics":     func() string { return ofMetrics(t, "observe/prometheus", "pglatch_turn", "pglatch_mailbox") },
 		"lease metrics":    func() string { return ofMetrics(t, "observe/prometheus", "pglatch_lease_") },
 		"server metrics":   func() string { return ofMetrics(t, "lease/leaseserver", "lock") },
+		"fault matrix":     func() string { return ofFaults(t) },
 	}
 	for _, c := range configurations {
 		makers[filepath.Join(c[0], c[1])] = func() string { return ofConfig(t, c[0], c[1]) }
