@@ -25,6 +25,8 @@ type Guard struct {
 	Right      string // "1:100 in term 1.1"
 	Statements *Statements
 	Args       []any // parameters of the statements, from $2 on
+	// Closing returns those of the last guard of a transaction, if it is one of NewClosing. nil = Args.
+	Closing func() []any
 	// Failed types an error: a *RefusedError, ErrReadOnly, the causes of a context that has ended, or the
 	// driver's.
 	Failed func(err error) error
@@ -45,8 +47,12 @@ func (g Guard) first(ctx context.Context, tx pgsession.Tx, mark string) error {
 // without that mark.
 func (g Guard) again(ctx context.Context, tx pgsession.Tx, mark string) error {
 	var ended *TxEndedError
+	args := g.Args
+	if g.Closing != nil {
+		args = g.Closing()
+	}
 	err := g.typed(ctx, tx, func() error {
-		err := pgsession.TxSend(ctx, tx, g.Statements.again, append([]any{mark}, g.Args...)...)
+		err := pgsession.TxSend(ctx, tx, g.Statements.again, append([]any{mark}, args...)...)
 		switch {
 		case err != nil && strings.Contains(err.Error(), endedRefusal):
 			ended = &TxEndedError{Package: g.Package, Right: g.Right}

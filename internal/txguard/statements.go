@@ -107,6 +107,14 @@ func NewStatements(refusals string, last int) *Statements {
 // NewOwnStatements is NewStatements for refusals that set limits of their own.
 func NewOwnStatements(refusals string) *Statements { return newStatements(refusals) }
 
+// NewClosing is NewStatements with another guard at the end of a transaction. Its refusals, closing, have the parameters
+// $2 to $closingLast of Guard.Closing, which the parameters of Limits follow. They can also do the last part of the work.
+func NewClosing(refusals string, last int, closing string, closingLast int) *Statements {
+	s := NewStatements(refusals, last)
+	s.again = NewStatements(closing, closingLast).again
+	return s
+}
+
 func newStatements(whens string) *Statements {
 	return &Statements{guardSQL(guardAlone, whens), guardSQL(guardFirst, whens), guardSQL(guardAgain, whens)}
 }
