@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // A found is what an entity's turn can take.
@@ -16,18 +17,20 @@ type found struct {
 	age, newest time.Duration // since its first and its last message was sent
 }
 
-// A querier is a pool or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
+const takeSQL = `SELECT entity, number, id, trace, sent_at, body, age_ms, newest_ms
+	FROM pglatch_turns.take($1::pg_catalog.text, $2::pg_catalog.text[], $3::pg_catalog.int8[], $4::pg_catalog.int8[])`
 
 // take reads the first messages of entities, behind a number each, and at most so many.
-func (m *Mailbox) take(ctx context.Context, db querier, entities []string, after, most []int64) (map[string]*found, error) {
-	rows, err := db.Query(ctx, `SELECT entity, number, id, trace, sent_at, body, age_ms, newest_ms
-		FROM pglatch_turns.take($1::pg_catalog.text, $2::pg_catalog.text[], $3::pg_catalog.int8[], $4::pg_catalog.int8[])`, m.config.Name, entities, after, most)
+func (m *Mailbox) take(ctx context.Context, entities []string, after, most []int64) (map[string]*found, error) {
+	rows, err := m.config.Pool.Query(ctx, takeSQL, m.config.Name, entities, after, most)
 	if err != nil {
 		return nil, err
 	}
+	return taken(rows, entities)
+}
+
+// taken reads the rows of takeSQL.
+func taken(rows pgx.Rows, entities []string) (map[string]*found, error) {
 	type row struct {
 		entity      string
 		message     Message
@@ -56,35 +59,46 @@ func (m *Mailbox) take(ctx context.Context, db querier, entities []string, after
 }
 
 // claim takes up to most entities that are ready, and what their turns begin with. One commit records the
-// attempts of all.
-func (s *server) claim(ctx context.Context, node string, most int) (claims []claimed, all map[string]*found, err error) {
-	err = s.m.inTx(ctx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT entity, token, attempts, after, last_error
+// attempts of all. The transaction is two messages to the server, because it is a part of each turn's latency.
+func (s *server) claim(ctx context.Context, most int) (claims []claimed, all map[string]*found, err error) {
+	err = s.m.config.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { // after an error, the pool closes the connection
+		var first, second pgx.Batch
+		first.Queue(beginSQL)
+		first.Queue(`SELECT entity, token, attempts, after, last_error
 			FROM pglatch_turns.claim($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.interval)`,
-			s.m.config.Name, node, int64(most), interval(awake))
-		if err != nil {
+			s.m.config.Name, s.node, int64(most), interval(awake)).Query(func(rows pgx.Rows) (err error) {
+			claims, err = pgx.CollectRows(rows, pgx.RowToStructByPos[claimed])
+			return err
+		})
+		if err := conn.SendBatch(ctx, &first).Close(); err != nil {
 			return err
 		}
-		if claims, err = pgx.CollectRows(rows, pgx.RowToStructByPos[claimed]); err != nil || len(claims) == 0 {
-			return err
+		if len(claims) > 0 {
+			entities, after, limits := s.wants(claims)
+			second.Queue(takeSQL, s.m.config.Name, entities, after, limits).Query(func(rows pgx.Rows) (err error) {
+				all, err = taken(rows, entities)
+				return err
+			})
 		}
-		var entities []string
-		var after, limits []int64
-		for _, c := range claims {
-			entities, after = append(entities, c.Entity), append(after, c.After)
-			limit := int64(s.m.config.Batch)
-			if c.Attempts > 1 {
-				limit = 1 // the bad message of a batch becomes a dead letter alone
-			}
-			limits = append(limits, limit)
-		}
-		all, err = s.m.take(ctx, tx, entities, after, limits)
-		return err
+		second.Queue(commitSQL)
+		return conn.SendBatch(ctx, &second).Close()
 	})
 	if err != nil {
-		return nil, nil, err // if the commit took effect, a look finds more turns than there are here
+		return nil, nil, failed(err) // if the commit took effect, a look finds more turns than there are here
 	}
 	return claims, all, nil
+}
+
+// wants returns what the turns of claims take: at most so many messages of each entity, behind a number.
+func (s *server) wants(claims []claimed) (entities []string, after, most []int64) {
+	for _, c := range claims {
+		limit := int64(s.m.config.Batch)
+		if c.Attempts > 1 {
+			limit = 1 // the bad message of a batch becomes a dead letter alone
+		}
+		entities, after, most = append(entities, c.Entity), append(after, c.After), append(most, limit)
+	}
+	return entities, after, most
 }
 
 // arrayOf returns the numbers of messages as PostgreSQL reads an array.

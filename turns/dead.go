@@ -55,7 +55,7 @@ func (m *Mailbox) Skip(ctx context.Context, number int64) error {
 }
 
 func (m *Mailbox) letter(ctx context.Context, sql string, number int64) error {
-	did, err := m.call(ctx, sql, number)
+	did, err := ask[bool](ctx, m, sql, number)
 	if err == nil && !did {
 		err = fmt.Errorf("%w: number %d", ErrNotFound, number)
 	}
@@ -69,8 +69,5 @@ func (m *Mailbox) Purge(ctx context.Context, entity namespace.Key) (gone int64, 
 	if err != nil {
 		return 0, err
 	}
-	err = m.inTx(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, `SELECT pglatch_turns.purge($1::pg_catalog.text, $2::pg_catalog.text)`, m.config.Name, text).Scan(&gone)
-	})
-	return gone, err
+	return ask[int64](ctx, m, `SELECT pglatch_turns.purge($1::pg_catalog.text, $2::pg_catalog.text)`, text)
 }

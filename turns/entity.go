@@ -82,7 +82,7 @@ func (m *Mailbox) Messages(ctx context.Context, entity namespace.Key, after int6
 	if err != nil {
 		return nil, err
 	}
-	all, err := m.take(ctx, m.config.Pool, []string{text}, []int64{after}, []int64{int64(limit)})
+	all, err := m.take(ctx, []string{text}, []int64{after}, []int64{int64(limit)})
 	if err != nil {
 		return nil, failed(err)
 	}

@@ -2,7 +2,6 @@ package turns
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -38,29 +37,37 @@ func (m *Mailbox) entityOf(key namespace.Key) (string, error) {
 	return key.Entity(), nil
 }
 
-// inTx runs fn in a READ COMMITTED transaction, in which each statement has a new snapshot, and types its error.
-func (m *Mailbox) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
-	err := pgx.BeginTxFunc(ctx, m.config.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, fn)
-	if errors.Is(err, ErrNotReady) {
+// All of the schema's functions run in READ COMMITTED, in which each of their statements has a new snapshot.
+const (
+	beginSQL  = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+	commitSQL = "COMMIT"
+)
+
+// inTx runs one statement in a transaction, and types its error. It is one message to the server. If ctx ends before the
+// answer, the transaction may have been committed.
+func (m *Mailbox) inTx(ctx context.Context, read func(rows pgx.Rows) error, sql string, args ...any) error {
+	var batch pgx.Batch
+	batch.Queue(beginSQL)
+	batch.Queue(sql, append([]any{m.config.Name}, args...)...).Query(read)
+	batch.Queue(commitSQL)
+	return failed(m.config.Pool.SendBatch(ctx, &batch).Close()) // after an error, the pool closes the connection
+}
+
+// ask is inTx for a statement that returns one value.
+func ask[T any](ctx context.Context, m *Mailbox, sql string, args ...any) (value T, err error) {
+	err = m.inTx(ctx, func(rows pgx.Rows) (err error) {
+		value, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
 		return err
-	}
-	return failed(err)
+	}, sql, args...)
+	return value, err
 }
 
-// call calls a function of the schema that answers whether it did something.
-func (m *Mailbox) call(ctx context.Context, sql string, args ...any) (did bool, err error) {
-	err = m.inTx(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, sql, append([]any{m.config.Name}, args...)...).Scan(&did)
-	})
-	return did, err
-}
-
-// exec calls a function of the schema.
+// exec calls a function of the schema whose answer does not matter.
 func (m *Mailbox) exec(ctx context.Context, sql string, args ...any) error {
-	return m.inTx(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, sql, append([]any{m.config.Name}, args...)...)
-		return err
-	})
+	return m.inTx(ctx, func(rows pgx.Rows) error {
+		rows.Close()
+		return rows.Err()
+	}, sql, args...)
 }
 
 // interval is a duration as PostgreSQL reads it, whatever its settings are.

@@ -41,7 +41,7 @@ func (s *server) look(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	if seen.Interrupted {
-		if err := s.interrupts(ctx); err != nil {
+		if err := s.interrupts(ctx, s.m.config.Pool); err != nil {
 			return 0, err
 		}
 	}
@@ -178,7 +178,7 @@ func (s *server) listenOnce(ctx context.Context, listening func()) error {
 	}
 	listening()
 	s.lookNow() // for what came before
-	if err := s.interrupts(ctx); err != nil {
+	if err := s.interrupts(ctx, conn); err != nil {
 		return err
 	}
 	for {
@@ -190,15 +190,21 @@ func (s *server) listenOnce(ctx context.Context, listening func()) error {
 			s.lookNow()
 			continue
 		}
-		if err := s.interrupts(ctx); err != nil {
+		// On this connection: handlers can have all of the pool's.
+		if err := s.interrupts(ctx, conn); err != nil {
 			return err
 		}
 	}
 }
 
+// A querier is a pool or a connection.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
 // interrupts ends the contexts of this node's turns that somebody interrupted.
-func (s *server) interrupts(ctx context.Context) error {
-	rows, err := s.m.config.Pool.Query(ctx, `SELECT token, reason FROM pglatch_turns.interrupted($1::pg_catalog.text, $2::pg_catalog.text)`, s.m.config.Name, s.node)
+func (s *server) interrupts(ctx context.Context, db querier) error {
+	rows, err := db.Query(ctx, `SELECT token, reason FROM pglatch_turns.interrupted($1::pg_catalog.text, $2::pg_catalog.text)`, s.m.config.Name, s.node)
 	if err != nil {
 		return failed(err)
 	}
@@ -229,7 +235,7 @@ func (m *Mailbox) Interrupt(ctx context.Context, entity namespace.Key, reason st
 	if err != nil {
 		return err
 	}
-	did, err := m.call(ctx, `SELECT pglatch_turns.interrupt($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text)`, text, reason)
+	did, err := ask[bool](ctx, m, `SELECT pglatch_turns.interrupt($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text)`, text, reason)
 	if err == nil && !did {
 		err = fmt.Errorf("%w: %s", ErrNotRunning, entity)
 	}

@@ -155,13 +155,13 @@ func (s *server) end(life context.Context, t *Turn, e ending) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), statementBound)
 	defer cancel()
 	if e.given {
-		_, err := s.m.call(ctx, `SELECT pglatch_turns.give_back($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.interval)`,
+		_, err := ask[bool](ctx, s.m, `SELECT pglatch_turns.give_back($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.interval)`,
 			t.claim.Entity, t.claim.Token, interval(e.pause))
 		return err
 	}
 	// Those that the claim took. What More brought has had no attempt of its own: it is not dead yet.
 	first := t.Messages()[:t.taken]
-	_, err := s.m.call(ctx, `SELECT pglatch_turns.fail($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.int8[],
+	_, err := ask[bool](ctx, s.m, `SELECT pglatch_turns.fail($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.int8[],
 		$5::pg_catalog.text, $6::pg_catalog.text::pg_catalog.interval, $7::pg_catalog.bool, $8::pg_catalog.bool)`,
 		t.claim.Entity, t.claim.Token, arrayOf(first), textOf(e.err), interval(e.pause), e.dead, s.m.config.OnDead == Stop)
 	return err

@@ -87,13 +87,10 @@ var errNamespace = errors.New("the mailbox exists with another namespace: its en
 // register stores the mailbox and its limits.
 func (m *Mailbox) register(ctx context.Context) error {
 	c := m.config
-	return m.inTx(ctx, func(tx pgx.Tx) error {
-		var same bool
-		err := tx.QueryRow(ctx, `SELECT pglatch_turns.open_mailbox($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.text::pg_catalog.interval, $6::pg_catalog.bool, $7::pg_catalog.text::pg_catalog.interval, $8::pg_catalog.int8)`,
-			c.Name, c.Namespace.String(), int64(c.MaxBytes), int64(c.MaxDepth), interval(c.Quiet), c.RefuseBusy, interval(c.KeepIDs), int64(c.MaxTotal)).Scan(&same)
-		if err == nil && !same {
-			return fmt.Errorf("%w: %w", ErrNotReady, errNamespace)
-		}
-		return err
-	})
+	same, err := ask[bool](ctx, m, `SELECT pglatch_turns.open_mailbox($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.text::pg_catalog.interval, $6::pg_catalog.bool, $7::pg_catalog.text::pg_catalog.interval, $8::pg_catalog.int8)`,
+		c.Namespace.String(), int64(c.MaxBytes), int64(c.MaxDepth), interval(c.Quiet), c.RefuseBusy, interval(c.KeepIDs), int64(c.MaxTotal))
+	if err == nil && !same { // it has changed nothing
+		err = fmt.Errorf("%w: %w", ErrNotReady, errNamespace)
+	}
+	return err
 }

@@ -199,7 +199,7 @@ func (s *server) fill(ctx, life context.Context) (claimed bool, err error) {
 		if most == 0 {
 			return claimed, nil
 		}
-		claims, all, err := s.claim(ctx, s.node, most)
+		claims, all, err := s.claim(ctx, most)
 		if err != nil {
 			return claimed, err
 		}

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/txguard"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -83,7 +83,7 @@ func (t *Turn) More(ctx context.Context) ([]Message, error) {
 	if closed {
 		return nil, t.stale()
 	}
-	found, err := t.m.take(ctx, t.m.config.Pool, []string{t.claim.Entity}, []int64{after}, []int64{moreMost})
+	found, err := t.m.take(ctx, []string{t.claim.Entity}, []int64{after}, []int64{moreMost})
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -111,13 +111,23 @@ func (t *Turn) stale() error { return &StaleError{t.claim.Entity, t.claim.Token}
 // process that is stopped does not keep the row of its entity for longer.
 const commitIdle = 15 * time.Second
 
-var commitGuards = txguard.NewStatements(`WHEN coalesce(pg_catalog.current_setting('pglatch.turn_done', true), '') OPERATOR(pg_catalog.<>) $4::pg_catalog.text
-		AND NOT pglatch_turns.is_current($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text::pg_catalog.int8) THEN '`+txguard.Refusal+`stale'`, 4)
+// commitGuards check the token before fn runs, and consume the messages after it. Numbers and value are text, as all
+// drivers take it.
+var commitGuards = txguard.NewClosing(`WHEN NOT pglatch_turns.is_current($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text::pg_catalog.int8) THEN '`+txguard.Refusal+`stale'`, 4,
+	`WHEN NOT pglatch_turns.finish($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text::pg_catalog.int8, $5::pg_catalog.text::pg_catalog.int8[],
+		CASE WHEN $6::pg_catalog.text OPERATOR(pg_catalog.<>) '-' THEN pg_catalog.decode($6::pg_catalog.text, 'hex') END) THEN '`+txguard.Refusal+`stale'`, 6)
 
 func (t *Turn) guard() txguard.Guard {
+	limits := txguard.Limits{Idle: commitIdle}.Args()
+	turn := []any{t.m.config.Name, t.claim.Entity, strconv.FormatInt(t.claim.Token, 10)}
 	return txguard.Guard{
 		Package: "turns", Right: fmt.Sprintf("%s with token %d", t.key, t.claim.Token), Statements: commitGuards,
-		Args: append([]any{t.m.config.Name, t.claim.Entity, fmt.Sprint(t.claim.Token)}, txguard.Limits{Idle: commitIdle}.Args()...),
+		Args: slices.Concat(turn, limits),
+		Closing: func() []any {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			return slices.Concat(turn, []any{arrayOf(t.messages), hexOrNone(t.value)}, limits)
+		},
 		Failed: func(err error) error {
 			if _, ok := errors.AsType[*txguard.RefusedError](err); ok {
 				return t.stale()
@@ -140,13 +150,11 @@ func (t *Turn) guard() txguard.Guard {
 // To commit in a turn whose context has ended, for example in an interrupted one, use context.WithoutCancel.
 func (t *Turn) Commit(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	return t.commit(func() error {
-		return t.guard().InTx(ctx, t.m.config.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(ctx context.Context, tx pgx.Tx) error {
-			if fn != nil {
-				if err := fn(tx); err != nil {
-					return err
-				}
+		return t.guard().InTx(ctx, t.m.config.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(_ context.Context, tx pgx.Tx) error {
+			if fn == nil {
+				return nil
 			}
-			return t.finish(ctx, pgsession.FromPgx(tx))
+			return fn(tx)
 		})
 	})
 }
@@ -154,13 +162,11 @@ func (t *Turn) Commit(ctx context.Context, fn func(tx pgx.Tx) error) error {
 // CommitSQL is Commit for a database/sql pool on the mailbox's database.
 func (t *Turn) CommitSQL(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
 	return t.commit(func() error {
-		return t.guard().InSQLTx(ctx, db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func(ctx context.Context, tx *sql.Tx) error {
-			if fn != nil {
-				if err := fn(tx); err != nil {
-					return err
-				}
+		return t.guard().InSQLTx(ctx, db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func(_ context.Context, tx *sql.Tx) error {
+			if fn == nil {
+				return nil
 			}
-			return t.finish(ctx, pgsession.FromSQL(tx))
+			return fn(tx)
 		})
 	})
 }
@@ -183,29 +189,6 @@ func (t *Turn) commit(run func() error) (err error) {
 	err = run()
 	returned = true
 	return err
-}
-
-// finishSQL consumes the messages. Numbers and value are text, as all drivers take it.
-const finishSQL = `SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::pg_catalog.text, pglatch_turns.finish($2::pg_catalog.text, $3::pg_catalog.text,
-	$4::pg_catalog.int8, $5::pg_catalog.text::pg_catalog.int8[], CASE WHEN $6::pg_catalog.text OPERATOR(pg_catalog.<>) '-' THEN pg_catalog.decode($6::pg_catalog.text, 'hex') END)), true)`
-
-// finish consumes the messages in the transaction of a commit.
-func (t *Turn) finish(ctx context.Context, tx pgsession.Tx) error {
-	t.mu.Lock()
-	numbers, value := arrayOf(t.messages), hexOrNone(t.value)
-	t.mu.Unlock()
-	answer, err := pgsession.TxAsk(ctx, tx, finishSQL, t.m.config.Name, t.claim.Entity, t.claim.Token, numbers, value)
-	closed := ctx.Err() == nil && (errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone)) // else the driver ended it with ctx
-	if closed || errors.Is(err, ErrNoTransaction) {
-		return &TxEndedError{Package: "turns", Right: fmt.Sprintf("%s with token %d", t.key, t.claim.Token), Cause: err}
-	}
-	if err != nil {
-		return failed(err)
-	}
-	if answer != "t" {
-		return t.stale()
-	}
-	return nil
 }
 
 // done reports whether the turn was committed.

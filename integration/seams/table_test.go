@@ -27,7 +27,7 @@ var surroundings = []surrounding{
 		"pglatch leader run":     code(69),
 	})},
 	{name: "pooler in statement mode", make: pooler("pool_mode=statement"), except: union(lockers(advisory.ErrPooler), map[string]outcome{
-		// The caller's BEGIN is refused.
+		// The caller's BEGIN is refused. What package turns sends in one message, from BEGIN to COMMIT, is not.
 		"LockTx":                      state(sqlstate.ProtocolViolation),
 		"try of LockTx":               state(sqlstate.ProtocolViolation),
 		"LockTx of a held key":        state(sqlstate.ProtocolViolation),
@@ -40,7 +40,6 @@ var surroundings = []surrounding{
 		"once table":                  is(once.ErrNotReady),
 		"turns Send":                  state(sqlstate.ProtocolViolation),
 		"turns SendSQL":               state(sqlstate.ProtocolViolation),
-		"turns schema":                is(turns.ErrNotReady),
 		"election":                    is(advisory.ErrPooler, leader.ErrPermanent),
 		"candidate":                   is(advisory.ErrPooler, leader.ErrPermanent),
 		"election table":              is(advisory.ErrPooler, leader.ErrPermanent),
@@ -54,8 +53,6 @@ var surroundings = []surrounding{
 		"pglatch shards ls":           code(69),
 		"pglatch shards pin":          code(69),
 		"pglatch shards drain":        code(69),
-		"pglatch turns interrupt":     code(69),
-		"pglatch turns purge":         code(69),
 	})},
 	{name: "standby", make: standby, except: union(lockers(advisory.ErrStandby), map[string]outcome{
 		"LockTx":                      is(advisory.ErrStandby),

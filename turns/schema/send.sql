@@ -2,9 +2,10 @@
 -- send_key is the lock that senders of one entity take until their transactions end. It is in the half of
 -- the bigint keys that no namespace uses. Two entities with one key only wait for each other.
 CREATE OR REPLACE FUNCTION pglatch_turns.send_key(p_mailbox text, p_entity text) RETURNS bigint
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-	SELECT hashtextextended(p_entity, hashtextextended(p_mailbox, 8391737718543446899)) | (-9223372036854775808)::bigint
-$$;
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN hashtextextended(p_entity, hashtextextended(p_mailbox, 8391737718543446899)) | (-9223372036854775808)::bigint;
+END $$;
 
 -- lock_sends takes the lock of an entity's senders, and reports whether it came in time. A lock_timeout of
 -- the transaction's that is shorter counts too.
@@ -75,7 +76,7 @@ END $$;
 -- The order is what counts. First the lock, which PostgreSQL keeps until the commit is visible to others.
 -- Then the number. So the numbers of an entity follow the commits of its senders.
 CREATE OR REPLACE FUNCTION pglatch_turns.put(p_mailbox text, p_entity text, p_id text, p_body bytea, p_trace text, p_wait_ms bigint) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
 	box pglatch_turns.mailboxes;
 	fresh CONSTANT bool := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted'); -- each statement has a new snapshot

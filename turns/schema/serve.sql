@@ -40,7 +40,7 @@ $$;
 -- p_awake > 0: this server goes on looking for so long, and senders need not notify.
 CREATE OR REPLACE FUNCTION pglatch_turns.claim(p_mailbox text, p_node text, p_most bigint, p_awake interval)
 RETURNS TABLE (entity text, token bigint, attempts int, after bigint, last_error text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 BEGIN
 	PERFORM pglatch_turns.limit_idle();
@@ -60,7 +60,7 @@ END $$;
 -- shows what earlier turns deleted.
 CREATE OR REPLACE FUNCTION pglatch_turns.take(p_mailbox text, p_entities text[], p_after bigint[], p_most bigint[])
 RETURNS TABLE (entity text, number bigint, id text, trace text, sent_at timestamptz, body bytea, age_ms bigint, newest_ms bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 BEGIN
 	RETURN QUERY SELECT c.entity, m.number, m.id, m.trace, m.sent_at, m.body,
@@ -76,7 +76,7 @@ END $$;
 -- rest ends a turn whose row the transaction has locked. The row of an entity without messages is deleted, but not
 -- while a sender is between its message and its commit: then a later claim finds out.
 CREATE OR REPLACE FUNCTION pglatch_turns.rest(p_mailbox text, p_entity text, p_after bigint, p_attempts int, p_pause interval, p_error text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
 	IF pg_try_advisory_xact_lock(pglatch_turns.send_key(p_mailbox, p_entity)) THEN
 		-- A later statement, in READ COMMITTED: it shows what all earlier senders sent.
@@ -92,14 +92,15 @@ END $$;
 
 -- is_current reports whether a token is that of the running turn.
 CREATE OR REPLACE FUNCTION pglatch_turns.is_current(p_mailbox text, p_entity text, p_token bigint) RETURNS bool
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-	SELECT EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.entity = p_entity AND e.token = p_token AND e.state = 'running')
-$$;
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+	RETURN EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.entity = p_entity AND e.token = p_token AND e.state = 'running');
+END $$;
 
 -- finish deletes exactly the messages that a turn took, under the lock of the entity's row, and ends the turn. It
 -- reports false, and has changed nothing that may commit, if the turn is not the current one or a message is missing.
 CREATE OR REPLACE FUNCTION pglatch_turns.finish(p_mailbox text, p_entity text, p_token bigint, p_numbers bigint[], p_value bytea) RETURNS bool
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
 	e pglatch_turns.entities;
 	ids text[];
@@ -118,7 +119,6 @@ BEGIN
 	-- A dead letter that came back meanwhile can be before the last of the turn's messages.
 	PERFORM pglatch_turns.rest(p_mailbox, p_entity, coalesce((SELECT m.number - 1 FROM pglatch_turns.messages AS m
 		WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number > e.after AND m.number < last ORDER BY m.number LIMIT 1), last), 0, interval '0', '');
-	PERFORM set_config('pglatch.turn_done', p_token::text, true);
 	RETURN true;
 END $$;
 

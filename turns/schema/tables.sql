@@ -1,4 +1,7 @@
 -- The schema of package turns. It can be run again, and beside running programs.
+--
+-- Functions that run for each message set how they are planned. A session keeps one plan of each statement, because making one
+-- takes longer than running it. The plan is one by the indexes, even if it was made while the tables were empty.
 CREATE SCHEMA IF NOT EXISTS pglatch_turns;
 
 CREATE TABLE IF NOT EXISTS pglatch_turns.store (

@@ -18,6 +18,7 @@ var functions = map[string]func(x *session, b *box, in *input) (*result, error){
 	"look":          (*session).look,
 	"claim":         (*session).claim,
 	"take":          (*session).take,
+	"is_current":    (*session).isCurrent,
 	"finish":        (*session).finishTurn,
 	"fail":          (*session).fail,
 	"give_back":     (*session).giveBack,

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -156,26 +155,20 @@ func (x *session) stats(args []*string) (*result, error) {
 	}, nil
 }
 
-// guard is the first or the second guard of a commit.
+// guard is the first or the second guard of a commit: is_current or finish decides.
 func (x *session) guard(sql string, args []*string) (*result, error) {
-	in := &input{args: args}
-	mark := in.text(0)
-	if strings.Contains(sql, "coalesce(pg_catalog.current_setting('pglatch.guarded'") {
-		if x.tx.settings["pglatch.guarded"] != mark {
-			return nil, refused("pglatch: the guarded transaction was ended")
-		}
-	} else {
+	mark := *args[0]
+	if !strings.Contains(sql, "coalesce(pg_catalog.current_setting('pglatch.guarded'") {
 		x.tx.settings["pglatch.guarded"] = mark
+	} else if x.tx.settings["pglatch.guarded"] != mark {
+		return nil, refused("pglatch: the guarded transaction was ended")
 	}
-	b, token := x.server.store.boxes[in.text(1)], in.text(3)
-	if x.tx.settings["pglatch.turn_done"] != token {
-		var e *entity
-		if b != nil {
-			e = b.entities[in.text(2)]
-		}
-		if e == nil || e.state != "running" || strconv.FormatInt(e.token, 10) != token {
-			return nil, refused(txguard.Refusal + "stale")
-		}
+	r, err := x.call(function.FindStringSubmatch(sql)[1], args[1:])
+	if err != nil {
+		return nil, err
+	}
+	if r.rows[0][0] != true {
+		return nil, refused(txguard.Refusal + "stale")
 	}
 	return one("", oidInt4, 0), nil
 }

@@ -82,6 +82,11 @@ func (x *session) take(b *box, in *input) (*result, error) {
 	return r, nil
 }
 
+func (x *session) isCurrent(b *box, in *input) (*result, error) {
+	e := b.entities[in.text(1)]
+	return did(e != nil && e.state == "running" && e.token == in.int(2))
+}
+
 func (x *session) finishTurn(b *box, in *input) (*result, error) {
 	name, token, numbers, value := in.text(1), in.int(2), in.ints(3), in.bytes(4)
 	e, err := x.turn(b, name, token)
@@ -93,7 +98,6 @@ func (x *session) finishTurn(b *box, in *input) (*result, error) {
 			return did(false)
 		}
 	}
-	x.tx.settings["pglatch.turn_done"] = strconv.FormatInt(token, 10)
 	x.later(func() {
 		for _, m := range b.take(name, numbers) {
 			if s := b.sent[sentID{name, m.id}]; s != nil && m.id != "" {
