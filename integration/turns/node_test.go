@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -73,6 +74,7 @@ func (n node) open(ctx context.Context) (*turns.Mailbox, *pgxpool.Pool, error) {
 	}
 	config := mailbox(pool)
 	config.Locker, config.Node, config.Concurrency = locker, n.Name, n.Workers
+	config.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)) // shown if the test fails
 	box, err := turns.Open(ctx, config)
 	return box, pool, err
 }
