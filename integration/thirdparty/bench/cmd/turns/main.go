@@ -36,10 +36,10 @@ func main() {
 
 // options are the values of the flags.
 type options struct {
-	rounds, workers, depth, many, base int
-	duration, snapshot                 time.Duration
-	growth, quick                      bool
-	entities                           []int
+	rounds, workers, depth, many, base, times int
+	duration, snapshot                        time.Duration
+	growth, quick                             bool
+	entities                                  []int
 }
 
 func parse() options {
@@ -51,11 +51,11 @@ func parse() options {
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "time of a system's turn")
 	flag.DurationVar(&o.snapshot, "snapshot", time.Minute, "for how long a snapshot is held")
 	flag.BoolVar(&o.growth, "growth", false, "only what is said of a cost that does not grow")
-	flag.BoolVar(&o.quick, "quick", false, "one round of 300ms with few messages: a smoke test")
+	flag.BoolVar(&o.quick, "quick", false, "one round of 300ms with few messages: a smoke test, in which systems still open their connections")
 	flag.Parse()
-	o.base = 10_000
+	o.base, o.times = 10_000, 200
 	if o.quick {
-		o.rounds, o.duration, o.snapshot, o.depth, o.many, o.base, o.entities = 1, 300*time.Millisecond, 300*time.Millisecond, 1000, 2000, 100, []int{1, 100}
+		o.rounds, o.duration, o.snapshot, o.depth, o.many, o.base, o.times, o.entities = 1, 300*time.Millisecond, 300*time.Millisecond, 1000, 2000, 100, 20, []int{1, 100}
 	}
 	return o
 }
@@ -89,6 +89,9 @@ func compare(ctx context.Context, o options) error {
 	if err := b.grow(ctx); err != nil {
 		return err
 	}
+	if err := b.interrupts(ctx); err != nil {
+		return err
+	}
 	fmt.Printf("\nLoad at the end: %s\n", report.ThisMachine(nil).Load)
 	return errors.Join(b.broken...)
 }
@@ -109,7 +112,8 @@ func (b *bench) measure(ctx context.Context, s queue.System, load queue.Load) (q
 // systems compares them at each number of entities, without and with messages that wait, and then their latency.
 func (b *bench) systems(ctx context.Context) error {
 	const compared = 1 // in queue.Systems
-	peak := make([]float64, len(queue.Systems))
+	timed := slices.Min([]int{1000, b.entities[len(b.entities)-1]})
+	peak := make([]float64, len(queue.Systems)) // with as many entities as are timed: with fewer, messages coalesce
 	for _, entities := range b.entities {
 		for _, depth := range []int{0, b.depth} {
 			fmt.Printf("## %d entities, %d messages wait\n\n| system | messages/s | of %s | out of order | overlaps |\n|---|--:|--:|--:|--:|\n", entities, depth, queue.Systems[compared].Name)
@@ -126,26 +130,39 @@ func (b *bench) systems(ctx context.Context) error {
 			for i, s := range queue.Systems {
 				rate := gauge.Median(rates[i])
 				fmt.Printf("| %s | %.0f | %.2f | %d | %d |\n", s.Name, rate, rate/max(gauge.Median(rates[compared]), 1), last[i].Disorder, last[i].Overlaps)
-				if depth == 0 && (entities == 1000 || peak[i] == 0) {
+				if depth == 0 && entities == timed {
 					peak[i] = rate
 				}
 			}
 			fmt.Println()
 		}
 	}
-	entities := slices.Min([]int{1000, b.entities[len(b.entities)-1]})
-	fmt.Printf("## From the begin of the sender's transaction to the handler, %d entities\n\n| system | messages/s | p50 ms | p99 ms |\n|---|--:|--:|--:|\n", entities)
+	fmt.Printf("## From the begin of the sender's transaction to the handler, %d entities\n\n| system | messages/s | p50 ms | p99 ms |\n|---|--:|--:|--:|\n", timed)
 	for i, s := range queue.Systems {
-		r, err := b.measure(ctx, s, queue.Load{Entities: entities, Rate: max(peak[i]/2, 1), Duration: 2 * b.duration})
+		r, err := b.measure(ctx, s, queue.Load{Entities: timed, Rate: max(peak[i]/2, 1), Duration: 2 * b.duration})
 		if err != nil {
 			return err
 		}
-		ms := func(q float64) float64 { return float64(r.Latency.At(q)) / float64(time.Millisecond) }
-		fmt.Printf("| %s | %.0f of %.0f | %.1f | %.1f |\n", s.Name, r.Rate, peak[i], ms(0.5), ms(0.99))
+		fmt.Printf("| %s | %.0f of %.0f | %.1f | %.1f |\n", s.Name, r.Rate, peak[i], ms(r.Latency.At(0.5)), ms(r.Latency.At(0.99)))
 	}
 	fmt.Println()
 	return nil
 }
+
+// interrupts measures how long an interrupt from another replica takes.
+func (b *bench) interrupts(ctx context.Context) error {
+	fmt.Print("\n## From Interrupt on one replica to the end of the context on another\n\n| other turns of the replica | p50 ms | p99 ms |\n|--:|--:|--:|\n")
+	for _, busy := range []int{0, b.workers} {
+		latency, err := queue.Interrupts(ctx, b.admin, b.times, busy)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("| %d | %.1f | %.1f |\n", busy, ms(latency.At(0.5)), ms(latency.At(0.99)))
+	}
+	return nil
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // grow compares turns with themselves beside much that waits.
 func (b *bench) grow(ctx context.Context) error {

@@ -1,0 +1,93 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/turns"
+)
+
+// Interrupts measures the time from a call of Interrupt on one replica until the context of the turn ends on another one. Each
+// replica has connections of its own. busy is how many other turns of that replica commit meanwhile, one message after another.
+func Interrupts(ctx context.Context, admin string, times, busy int) (latency gauge.Histogram, err error) {
+	dsn, err := pgserver.CreateDatabase(ctx, admin)
+	if err != nil {
+		return latency, err
+	}
+	defer func() { _ = pgserver.DropDatabase(context.WithoutCancel(ctx), admin, dsn) }()
+	replicas := make([]*mailbox, 2)
+	for i := range replicas {
+		pool, err := pgxpool.New(ctx, fmt.Sprintf("%s&pool_max_conns=%d", dsn, busy+10))
+		if err != nil {
+			return latency, err
+		}
+		defer pool.Close()
+		queue, err := turnsOf(1)(ctx, &Site{DSN: dsn, Pool: pool, Workers: busy + 1})
+		if err != nil {
+			return latency, err
+		}
+		defer queue.Close()
+		replicas[i], _ = queue.(*mailbox)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	served, began, ended := make(chan error, 1), make(chan struct{}, 1), make(chan time.Time, 1)
+	go func() {
+		served <- replicas[0].Mailbox.Serve(ctx, func(ctx context.Context, t *turns.Turn) error {
+			if t.Entity().Entity() != "0" {
+				return t.Commit(ctx, func(tx pgx.Tx) error { return replicas[0].send(ctx, tx, t.Entity().Entity()) })
+			}
+			began <- struct{}{}
+			<-ctx.Done()
+			ended <- time.Now()
+			if !errors.Is(context.Cause(ctx), turns.ErrInterrupted) {
+				return context.Cause(ctx)
+			}
+			return nil
+		})
+	}()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-served)
+	}()
+	for i := range busy {
+		if err := replicas[1].post(ctx, fmt.Sprint(i+1)); err != nil {
+			return latency, err
+		}
+	}
+	key, err := entities.Text("0")
+	if err != nil {
+		return latency, err
+	}
+	for range times {
+		if err := replicas[1].post(ctx, "0"); err != nil {
+			return latency, err
+		}
+		<-began
+		before := time.Now()
+		if err := replicas[1].Interrupt(ctx, key, "the bench measures it"); err != nil {
+			return latency, err
+		}
+		latency.Add((<-ended).Sub(before))
+	}
+	return latency, nil
+}
+
+// post sends a message in a transaction of its own.
+func (q *mailbox) post(ctx context.Context, entity string) error {
+	return pgx.BeginFunc(ctx, q.site.Pool, func(tx pgx.Tx) error { return q.send(ctx, tx, entity) })
+}
+
+func (q *mailbox) send(ctx context.Context, tx pgx.Tx, entity string) error {
+	key, err := entities.Text(entity)
+	if err == nil {
+		_, err = q.Mailbox.Send(ctx, tx, key, turns.Message{})
+	}
+	return err
+}
