@@ -24,8 +24,8 @@ type Verdict struct {
 	Doc      string    `json:"doc"`               // its explanation, from the root of the repository
 	Since    time.Time `json:"since"`             // the first of the consecutive queries that saw it, by the server's clock
 	Waiters  int       `json:"waiters,omitempty"` // that it blocks
-	Who      []string  `json:"who,omitempty"`     // the holders, or the members of a deadlock
-	// Consequences are the texts of verdicts that end with this one: of a deadlock, that its keys are held for long.
+	Who      []string  `json:"who,omitempty"`     // up to 5 processes, nodes, sessions or hosts that it is about
+	// Consequences are the texts of verdicts that end with this one: that the key of a silent holder is held for long.
 	Consequences []string `json:"consequences,omitempty"`
 }
 

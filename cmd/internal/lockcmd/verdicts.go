@@ -234,5 +234,8 @@ func writeVerdict(app *program.App, w *bytes.Buffer, v monitor.Verdict) {
 	for _, evidence := range v.Evidence {
 		fmt.Fprintf(w, "  %s\n", program.Printable(evidence))
 	}
+	for _, consequence := range v.Consequences {
+		fmt.Fprintf(w, "  its consequence: %s\n", program.Printable(consequence))
+	}
 	fmt.Fprintf(w, "  → %s (%s)\n", program.Printable(v.Advice), v.Doc)
 }

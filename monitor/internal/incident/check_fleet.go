@@ -13,7 +13,9 @@ func twoLeaders(m *Memory, p *Picture) (all []Verdict) {
 			continue // one may have answered before it stepped down, the other after it won
 		}
 		v := about(e, TwoLeaders, Critical, fmt.Sprintf("%d nodes answer as leader of %s.", len(leaders), e.Name))
+		v.Who = nil
 		for _, l := range leaders {
+			v.concerns(l.Node)
 			v.Evidence = append(v.Evidence, fmt.Sprintf("%s (%s) leads for %s, term %s, session %d", l.Node, l.Process.Name, Age(l.Age), or(l.Term, "unknown"), l.Session))
 		}
 		v.Advice = "Stop one now. Then find out why: two databases or keys under one name, a pooler in between, or a lease backend whose clock was set."
@@ -23,7 +25,11 @@ func twoLeaders(m *Memory, p *Picture) (all []Verdict) {
 }
 
 func about(e *Election, name string, s Severity, text string) Verdict {
-	return Verdict{Name: name, Severity: s, Key: e.Key, KeyID: e.ID, Text: text, Subject: e.Name, Waiters: len(e.Members)}
+	v := Verdict{Name: name, Severity: s, Key: e.Key, KeyID: e.ID, Text: text, Subject: e.Name, Waiters: len(e.Members)}
+	for _, m := range e.Members {
+		v.concerns(m.Node)
+	}
+	return v
 }
 
 func or(text, other string) string {
@@ -97,7 +103,7 @@ func cannotConnect(m *Memory, p *Picture) (all []Verdict) {
 				continue
 			}
 			v := about(e, CannotConnect, Warning, fmt.Sprintf("%s cannot take part in the election %s.", c.Node, e.Name))
-			v.Subject, v.Evidence = e.Name+" "+c.Node, []string{c.Err, place(c.Process)}
+			v.Subject, v.Evidence, v.Who = e.Name+" "+c.Node, []string{c.Err, place(c.Process)}, []string{c.Node}
 			v.Advice = "It could not succeed the leader. Its error says what is missing: password, rights, table, network, or connections."
 			all = append(all, v)
 		}
@@ -112,7 +118,13 @@ func clashes(_ *Memory, p *Picture) (all []Verdict) {
 			Text:   fmt.Sprintf("The namespaces %s have one number, %d: their keys are the same locks.", list(c.Names), c.Number),
 			Advice: "Give each namespace a number of its own. Until then, parts of your programs exclude each other that have nothing to do with each other. A renamed one shows here during the deploy.",
 		}
+		for _, k := range p.Keys {
+			if n, ok := k.Tag.NamespaceNumber(); ok && n == c.Number {
+				v.links(k)
+			}
+		}
 		for i, name := range c.Names {
+			v.concerns(c.Whose[i])
 			v.Evidence = append(v.Evidence, c.Whose[i]+" calls it "+name)
 		}
 		all = append(all, v)
@@ -133,7 +145,7 @@ func silentProcesses(m *Memory, p *Picture) (all []Verdict) {
 			continue // a separate verdict reports its locks
 		}
 		all = append(all, Verdict{
-			Name: ProcessSilent, Severity: Warning, Subject: proc.Name, Text: fmt.Sprintf("%s has not answered for %s.", proc.Name, Age(quiet)),
+			Name: ProcessSilent, Severity: Warning, Subject: proc.Name, Who: []string{proc.Name}, Text: fmt.Sprintf("%s has not answered for %s.", proc.Name, Age(quiet)),
 			Evidence: []string{place(proc), "its connection is there: session " + number(proc.Listener)},
 			Advice:   "It is stopped, cut off or out of CPU. It holds no lock that is known.",
 		})
@@ -162,10 +174,12 @@ func lockTable(m *Memory, p *Picture) []Verdict {
 		}
 	}
 	for _, t := range p.Server.Takers {
-		line := fmt.Sprintf("%s has %d of them: session %d of database %s", or(who[t.PID], or(t.Name, "a session without a name")), t.Locks, t.PID, or(t.Database, "unknown"))
+		name := or(who[t.PID], or(t.Name, "a session without a name"))
+		line := fmt.Sprintf("%s has %d of them: session %d of database %s", name, t.Locks, t.PID, or(t.Database, "unknown"))
 		if t.PID == 0 {
-			line = fmt.Sprintf("prepared transactions have %d of them", t.Locks)
+			name, line = "prepared transactions", fmt.Sprintf("prepared transactions have %d of them", t.Locks)
 		}
+		v.concerns(name)
 		v.Evidence = append(v.Evidence, line)
 	}
 	return []Verdict{v}
@@ -222,7 +236,10 @@ func clocks(m *Memory, p *Picture) []Verdict {
 		}
 		hosts = append(hosts, clock{proc.Host, ahead})
 	}
-	var evidence []string
+	v := Verdict{
+		Name: Clocks, Severity: Note, Text: "Clocks differ.",
+		Advice: "No lock rests on it, but times in logs do not fit together, and PostgreSQL's own timeouts fire late or early when its clock is set. Have them slewed (chrony).",
+	}
 	for _, c := range hosts {
 		if c.ahead.Abs() < m.limits.Clock {
 			continue
@@ -231,13 +248,11 @@ func clocks(m *Memory, p *Picture) []Verdict {
 		if c.ahead < 0 {
 			word = "behind"
 		}
-		evidence = append(evidence, fmt.Sprintf("%s is %s %s PostgreSQL's host", c.host, Age(c.ahead.Abs()), word))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("%s is %s %s PostgreSQL's host", c.host, Age(c.ahead.Abs()), word))
+		v.concerns(c.host)
 	}
-	if len(evidence) == 0 {
+	if len(v.Evidence) == 0 {
 		return nil
 	}
-	return []Verdict{{
-		Name: Clocks, Severity: Note, Text: "Clocks differ.", Evidence: evidence,
-		Advice: "No lock rests on it, but times in logs do not fit together, and PostgreSQL's own timeouts fire late or early when its clock is set. Have them slewed (chrony).",
-	}}
+	return []Verdict{v}
 }

@@ -38,7 +38,8 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 			evidence = append(evidence, line)
 		}
 		v := of(keys[0], Deadlock, Critical, "", evidence...)
-		v.KeyID, v.Subject, v.also, v.Who = ids[0], strings.Join(ids, ","), ids, who
+		v.KeyID, v.Subject, v.also, v.Who = ids[0], strings.Join(ids, ","), ids, nil
+		v.concerns(who...)
 		v.Waiters = 0 // all that stand behind it
 		for _, k := range keys {
 			v.Waiters += len(k.Waiters)
@@ -70,6 +71,7 @@ func giveUp(c Cycle) string {
 
 func heldLong(m *Memory, p *Picture) (all []Verdict) {
 	var idle []string // those without waiters
+	idlers := Verdict{Name: HeldLong, Severity: Note, Advice: "If that is what they are for, it is well. A lock that is kept by mistake shows here first."}
 	for _, k := range p.Keys {
 		age := k.Since()
 		if k.Leads() || len(k.Holders) == 0 {
@@ -83,6 +85,8 @@ func heldLong(m *Memory, p *Picture) (all []Verdict) {
 		h := oldest(k)
 		if len(k.Waiters) == 0 {
 			idle = append(idle, fmt.Sprintf("%s holds %s for %s", h.Who(), k.Text, Age(age)))
+			idlers.concerns(h.Who())
+			idlers.links(k)
 			continue
 		}
 		v := of(k, HeldLong, Warning, fmt.Sprintf("%s has held %s for %s.", h.Who(), k.Text, Age(age)), h.describe(), waits(k))
@@ -105,10 +109,8 @@ func heldLong(m *Memory, p *Picture) (all []Verdict) {
 		all = append(all, v)
 	}
 	if len(idle) > 0 {
-		all = append(all, Verdict{
-			Name: HeldLong, Severity: Note, Text: fmt.Sprintf("%s held for more than %s, and nobody waits.", Count(len(idle), "key is", "keys are"), Age(m.limits.Long)),
-			Evidence: few(idle), Advice: "If that is what they are for, it is well. A lock that is kept by mistake shows here first.",
-		})
+		idlers.Text, idlers.Evidence = fmt.Sprintf("%s held for more than %s, and nobody waits.", Count(len(idle), "key is", "keys are"), Age(m.limits.Long)), few(idle)
+		all = append(all, idlers)
 	}
 	return all
 }
@@ -132,8 +134,8 @@ func silentHolders(m *Memory, p *Picture) (all []Verdict) {
 	for _, e := range p.Elections {
 		elections[e.ID] = e
 	}
-	idle := map[*Process][]string{} // those without waiters
-	leads := map[*Process]bool{}    // some of them are shards
+	idle := map[*Process][]*Key{} // those without waiters
+	leads := map[*Process]bool{}  // some of them are shards
 	for _, k := range p.Keys {
 		for _, h := range k.Holders {
 			quiet, ok := m.quiet(h.Process)
@@ -145,7 +147,7 @@ func silentHolders(m *Memory, p *Picture) (all []Verdict) {
 				break // another lock of an election
 			}
 			if len(k.Waiters) == 0 && e == nil {
-				idle[h.Process] = append(idle[h.Process], "it holds "+k.Text)
+				idle[h.Process] = append(idle[h.Process], k)
 				leads[h.Process] = leads[h.Process] || k.Leads()
 				continue
 			}
@@ -163,16 +165,23 @@ func silentHolders(m *Memory, p *Picture) (all []Verdict) {
 		}
 	}
 	for _, proc := range p.Processes {
-		if lines := idle[proc]; len(lines) > 0 {
+		if keys := idle[proc]; len(keys) > 0 {
 			quiet, _ := m.quiet(proc)
 			s := Warning
 			if leads[proc] {
 				s = Critical // nobody else may do their work meanwhile
 			}
-			all = append(all, Verdict{
-				Name: HolderSilent, Severity: s, Subject: proc.Name, Advice: advice, Evidence: append(few(lines), place(proc)),
-				Text: fmt.Sprintf("%s holds %s and has not answered for %s; nobody waits.", proc.Name, Count(len(lines), "key", "keys"), Age(quiet)),
-			})
+			v := Verdict{
+				Name: HolderSilent, Severity: s, Subject: proc.Name, Advice: advice, Who: []string{proc.Name},
+				Text: fmt.Sprintf("%s holds %s and has not answered for %s; nobody waits.", proc.Name, Count(len(keys), "key", "keys"), Age(quiet)),
+			}
+			var lines []string
+			for _, k := range keys {
+				lines = append(lines, "it holds "+k.Text)
+				v.links(k)
+			}
+			v.Evidence = append(few(lines), place(proc))
+			all = append(all, v)
 		}
 	}
 	return all
@@ -331,7 +340,7 @@ func poolers(m *Memory, p *Picture) (all []Verdict) {
 			continue
 		}
 		all = append(all, Verdict{
-			Name: Pooler, Severity: Critical, Key: u.Text, KeyID: u.KeyID, Subject: u.Process.Name,
+			Name: Pooler, Severity: Critical, Key: u.Text, KeyID: u.KeyID, Subject: u.Process.Name, Who: []string{u.Process.Name},
 			Text:     fmt.Sprintf("%s says that it holds %s on session %d, and PostgreSQL says that it does not.", u.Process.Name, u.Text, u.PID),
 			Evidence: []string{"it says so since " + Age(u.Age), place(u.Process)}, Advice: advice,
 		})

@@ -18,6 +18,7 @@ func aboutTurn(b *Mailbox, t *Turn, name string, s Severity, text string, eviden
 		evidence = append(evidence, "its last error: "+t.Err)
 	}
 	v := Verdict{Name: name, Severity: s, Key: t.Text, KeyID: t.KeyID, Subject: b.Name, Text: text, Evidence: evidence}
+	v.concerns(t.Node)
 	if t.KeyID == "" {
 		v.Subject += " " + t.Text
 	}
@@ -94,6 +95,9 @@ func backlogs(m *Memory, p *Picture) (all []Verdict) {
 			v.Text = fmt.Sprintf("An entity of the mailbox %s has been ready for %s, and has no turn.", b.Name, Age(b.Oldest))
 		default:
 			continue
+		}
+		for _, n := range b.Nodes {
+			v.concerns(n.Name)
 		}
 		all = append(all, v)
 	}

@@ -216,8 +216,12 @@ func (p *Past) leading(now *Picture) {
 
 // judged records the new verdicts, and those that are over.
 func (p *Past) judged(now *Picture, found []Verdict) (changed bool) {
-	verdicts := make(map[string]Verdict, len(found))
-	for _, v := range found {
+	all := slices.Clone(found)
+	for i := range found {
+		all = append(all, found[i].Consequences...) // one that is folded is not over
+	}
+	verdicts := make(map[string]Verdict, len(all))
+	for _, v := range all {
 		verdicts[v.id()] = v
 		if _, ok := p.verdicts[v.id()]; !ok {
 			changed = true
@@ -272,12 +276,12 @@ func (p *Past) At(at time.Time) (Frame, bool) {
 	return p.Frames[max(i, 0)], true
 }
 
-// ByTrouble sorts the keys of a picture: those with the worst verdicts first, then by the total of all waits, then by
-// the oldest hold.
+// ByTrouble sorts the keys of a picture: those with the worst verdicts but notes first, then by the total of all waits,
+// then by the oldest hold.
 func ByTrouble(p *Picture, found []Verdict) []*Key {
 	worst := map[string]int{}
 	for _, v := range found {
-		r := v.Severity.rank() - 3
+		r := v.Severity.rank() - Note.rank()
 		for _, id := range v.Keys() {
 			worst[id] = min(worst[id], r)
 		}

@@ -67,3 +67,40 @@ func TestManyWaitersComeBeforeOneThatWaitsALittleLonger(t *testing.T) {
 	first := incident.ByTrouble(w.last, nil)[0]
 	assert.Equal(t, "stock/8", first.Text)
 }
+
+func TestTheVerdictWithTheMostWaitersComesFirst(t *testing.T) {
+	t.Parallel()
+	keys := func(waiters int) (all []string) {
+		w := two()
+		w.holds("a", 1, key(2, 8))
+		for range waiters {
+			w.waits("b", 0, key(2, 8))
+		}
+		w.look(0).look(6 * time.Minute)
+		for _, v := range w.found {
+			all = append(all, v.Key)
+		}
+		return all
+	}
+	assert.Equal(t, []string{"stock/8", "order/7"}, keys(200))
+	assert.Equal(t, []string{"order/7", "stock/8"}, keys(1), "control: one waiter each, in the order of the keys")
+}
+
+func TestANoteLiftsNoKeyAboveOneThatIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.process("a", 901)
+	w.process("b", 902)
+	w.holds("a", 1, key(1, 7))
+	w.looks().look(6 * time.Minute)
+	w.holds("a", 1, key(2, 8))
+	w.waits("b", 2, key(2, 8))
+	w.look(time.Second)
+	require.Len(t, w.found, 1)
+	v := w.found[0]
+	assert.Equal(t, incident.Note, v.Severity)
+	assert.True(t, v.Of(key(1, 7).String()), "it links its key")
+	assert.Equal(t, "stock/8", incident.ByTrouble(w.last, w.found)[0].Text)
+	w.found[0].Severity = incident.Warning
+	assert.Equal(t, "order/7", incident.ByTrouble(w.last, w.found)[0].Text, "control: a warning does")
+}

@@ -35,12 +35,16 @@ type Verdict struct {
 	Doc      string    `json:"doc"`
 	Since    time.Time `json:"since"`
 	Waiters  int       `json:"waiters,omitempty"`
-	// Consequences are verdicts that end when this one does: of a deadlock, that its keys are held for long.
+	// Consequences are verdicts that end when this one does: that the key of a silent holder is held for long.
 	Consequences []Verdict `json:"-"`
-	// Who are the names of the holders and waiters that the verdict is about.
+	// Who are the names of the processes, nodes, sessions or hosts that the verdict is about.
 	Who  []string `json:"who,omitempty"`
-	also []string // the IDs of further keys
+	also []string // the IDs of all its keys, if there are several
+	sole bool     // the verdict is about the only holder of its key
 }
+
+// mostKeys is how many keys a verdict links at most: the past keeps them for an hour.
+const mostKeys = 100
 
 // Keys returns the IDs of the keys concerned.
 func (v *Verdict) Keys() []string {
@@ -48,6 +52,13 @@ func (v *Verdict) Keys() []string {
 		return v.also
 	}
 	return []string{v.KeyID}
+}
+
+// links adds a key to those that a verdict concerns.
+func (v *Verdict) links(k *Key) {
+	if len(v.also) < mostKeys && !slices.Contains(v.also, k.ID) {
+		v.also = append(v.also, k.ID)
+	}
 }
 
 // Of reports whether the verdict is about a key.
@@ -140,38 +151,13 @@ func (m *Memory) verdicts(p *Picture) (all []Verdict) {
 		v.Since = p.At.Add(-m.lasting("verdict/"+v.id(), p.At))
 	}
 	all = folded(all)
-	slices.SortStableFunc(all, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(b.Waiters, a.Waiters))
-	})
+	slices.SortStableFunc(all, worseFirst)
 	return most(all)
 }
 
-// folded moves the consequences of a deadlock to it: that its keys are held for long, and that their queues grow.
-func folded(all []Verdict) []Verdict {
-	causes := map[string]int{} // the index of the deadlock, by its keys
-	for i := range all {
-		if all[i].Name == Deadlock {
-			for _, id := range all[i].Keys() {
-				causes[id] = i
-			}
-		}
-	}
-	kept := make([]Verdict, 0, len(all))
-	places := map[int]int{} // of the deadlocks in kept
-	var later []Verdict
-	for i := range all {
-		if _, stuck := causes[all[i].KeyID]; stuck && slices.Contains([]string{HeldLong, QueueGrows, StarvedWriter}, all[i].Name) {
-			later = append(later, all[i])
-			continue
-		}
-		places[i] = len(kept)
-		kept = append(kept, all[i])
-	}
-	for _, v := range later {
-		cause := &kept[places[causes[v.KeyID]]]
-		cause.Consequences = append(cause.Consequences, v)
-	}
-	return kept
+// worseFirst sorts by severity, then by the number of waiters.
+func worseFirst(a, b Verdict) int {
+	return cmp.Or(cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(b.Waiters, a.Waiters))
 }
 
 // perName is how many verdicts of one name are shown.
@@ -199,13 +185,23 @@ func most(all []Verdict) []Verdict {
 
 // of returns a verdict about a key.
 func of(k *Key, name string, s Severity, text string, evidence ...string) Verdict {
-	v := Verdict{Name: name, Severity: s, Key: k.Text, KeyID: k.ID, Text: text, Evidence: evidence, Waiters: len(k.Waiters)}
-	for _, h := range k.Holders[:min(len(k.Holders), 3)] {
-		if who := h.Who(); !slices.Contains(v.Who, who) {
-			v.Who = append(v.Who, who)
-		}
+	v := Verdict{Name: name, Severity: s, Key: k.Text, KeyID: k.ID, Text: text, Evidence: evidence, Waiters: len(k.Waiters), sole: len(k.Holders) == 1}
+	for _, h := range k.Holders {
+		v.concerns(h.Who())
 	}
 	return v
+}
+
+// mostWho is how many names a verdict has at most.
+const mostWho = 5
+
+// concerns adds names to Who.
+func (v *Verdict) concerns(names ...string) {
+	for _, name := range names {
+		if name != "" && len(v.Who) < mostWho && !slices.Contains(v.Who, name) {
+			v.Who = append(v.Who, name)
+		}
+	}
 }
 
 // waits describes the waiters of a key.

@@ -279,6 +279,9 @@ func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T)
 			assert.NotEmpty(t, v.Advice)
 			assert.Contains(t, strings.Join(v.Evidence, "\n"), c.evidence)
 			assert.Equal(t, "docs/how-to/incidents.md#"+name, v.Doc)
+			if name != incident.Standby && name != incident.Connections { // about the server
+				assert.NotEmpty(t, v.Who)
+			}
 			if !slices.Contains([]string{incident.HolderSilent, incident.Pooler, incident.Foreign}, name) { // about what does not answer
 				assert.NotRegexp(t, `(?i)terminate|\bend (it|its|one|the|who|session)\b`, v.Advice)
 			}

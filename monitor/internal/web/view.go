@@ -83,6 +83,7 @@ type card struct {
 	Link         string
 	Permalink    string
 	Links        []keyRef // of its keys, if there are several
+	MoreKeys     int      // that have no link
 	Consequences []string
 	Database     string // of a Site
 	Age          age
@@ -208,8 +209,10 @@ func percent(part, whole int) string {
 func (v *view) card(verdict *incident.Verdict) card {
 	c := card{Verdict: *verdict, ID: cardID(verdict)}
 	c.Permalink = "incident?id=" + c.ID
-	if ids := verdict.Keys(); len(ids) > 1 {
+	if ids := verdict.Keys(); len(ids) > 1 || verdict.KeyID == "" {
 		c.Links = v.refs(ids)
+		c.MoreKeys = max(0, len(c.Links)-keysLinked)
+		c.Links = c.Links[:len(c.Links)-c.MoreKeys]
 	} else if verdict.KeyID != "" && verdict.Key != "" {
 		c.Link = keyLink(verdict.KeyID)
 	}
@@ -219,6 +222,9 @@ func (v *view) card(verdict *incident.Verdict) card {
 	c.Age = v.age(c.ID, v.At.Sub(verdict.Since), true)
 	return c
 }
+
+// keysLinked is how many keys a card links.
+const keysLinked = 5
 
 // refs returns links to the keys that are there, in their order.
 func (v *view) refs(ids []string) (all []keyRef) {

@@ -260,3 +260,25 @@ func TestMetricsHaveEachVerdict(t *testing.T) {
 	}
 	assert.Contains(t, get(t, p, "/verdicts").Body.String(), `"name":"held-long"`)
 }
+
+func TestACardNamesWhoAndLinksItsKeys(t *testing.T) {
+	t.Parallel()
+	_, p := newWorld(8)
+	for range 5 {
+		get(t, p, "/")
+	}
+	cards, _, _ := strings.Cut(get(t, p, "/").Body.String(), "Locks now")
+	held, idle, found := strings.Cut(cards, "7 keys are held for more than")
+	require.True(t, found, "the key with a waiter has a card of its own, before the note")
+	assert.Contains(t, held, "<bdi>billing-2</bdi> · <a href=\"key?id=")
+	assert.Equal(t, 1, strings.Count(held, ">Open order/0"))
+	assert.Contains(t, idle, "<bdi>billing-2</bdi> · <a href=\"key?id=")
+	assert.Equal(t, 5, strings.Count(idle, ">Open order/"))
+	assert.Contains(t, idle, "2 more keys")
+
+	_, few := newWorld(4)
+	for range 5 {
+		get(t, few, "/")
+	}
+	assert.NotContains(t, get(t, few, "/").Body.String(), "more key", "control: three have links")
+}
