@@ -1,18 +1,40 @@
 package monitor
 
 import (
+	"context"
 	"net/http"
 	"path"
 	"strconv"
 	"strings"
 
+	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/monitor/internal/web"
 )
+
+// A LockServer is a lock server whose health and leases a Site shows. Leases is a *leasehttp.Client, or another store.
+type LockServer struct {
+	Name   string // as Config.Name
+	Leases LeaseLister
+}
+
+// AddLockServers adds lock servers to the list, before the first request. It reads each at most once a second, and only
+// while somebody looks. One that does not answer delays nothing.
+func (s *Site) AddLockServers(servers ...LockServer) error {
+	for _, server := range servers {
+		if !validName.MatchString(server.Name) || s.names[server.Name] {
+			return &ConfigError{"Name", strconv.Quote(server.Name), "give each lock server a name of its own, as to a database"}
+		}
+		s.names[server.Name] = true
+		s.site.Add(web.LockServer{Name: server.Name, List: func(ctx context.Context, r lease.ListRequest) web.Records { return server.Leases.List(ctx, r) }})
+	}
+	return nil
+}
 
 // A Site is the pages of several databases: a list with the health of each and what is wrong in any of them, and the
 // Page of each below its Config.Name. A database that does not answer delays none of the others.
 type Site struct {
 	monitors []*Monitor
+	names    map[string]bool
 	pages    map[string]http.Handler
 	site     *web.Site
 }
@@ -20,13 +42,14 @@ type Site struct {
 // NewSite returns the Site of some Monitors, each with a Config.Name of its own. The caller closes them, after the
 // last request. Config.Authorize of every Monitor must admit a request for the list.
 func NewSite(monitors ...*Monitor) (*Site, error) {
-	s := &Site{monitors: monitors, pages: map[string]http.Handler{}}
+	s := &Site{monitors: monitors, names: map[string]bool{}, pages: map[string]http.Handler{}}
 	var all []web.Database
 	for _, m := range monitors {
 		name := m.config.Name
 		if _, twice := s.pages[name]; twice || name == "" {
 			return nil, &ConfigError{"Name", strconv.Quote(name), "give each database of a Site a name of its own"}
 		}
+		s.names[name] = true
 		page, list := m.page("../"), m.Handler()
 		s.pages[name] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, Path) {

@@ -1,6 +1,7 @@
 package servecmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglatch/pglatch/cmd/internal/fleetreader"
+	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/monitor"
 )
 
@@ -50,7 +53,8 @@ file is opened again. If one is not valid, what was is kept.
 
 With several --dsn, each label=URL, the page lists the databases with their health and
 what is wrong in any of them. The page of each is at its label: /prod/. A database that
-is away delays none of the others.
+is away delays none of the others. With --server the list has lock servers too, each with
+its health and its leases. The token in PGLATCH_LOCK_TOKEN needs the right to read.
 
 Exit codes: 0 after an interrupt, 69 the address cannot be used. A database that is
 away is said on the page.`
@@ -61,6 +65,7 @@ type monitorCommand struct {
 	record, long time.Duration
 	noQuestions  bool
 	databases    []string // label=URL
+	servers      []string // of locks, label=URL
 	hands        hands
 }
 
@@ -81,6 +86,7 @@ func newMonitor(app *program.App) *cobra.Command {
 	for _, name := range []string{"dsn", "database-url"} {
 		f.StringArrayVar(&s.databases, name, nil, "`label=URL` of a database, repeatable; the label may be left out if there is one; others may see it in the list of processes")
 	}
+	f.StringArrayVar(&s.servers, "server", nil, "`label=URL` of a lock server whose leases are shown, repeatable; its token is in PGLATCH_LOCK_TOKEN")
 	f.DurationVar(&s.record, "record", 2*time.Second, "interval of queries while there are no viewers; 0 = none")
 	f.DurationVar(&s.long, "long-hold", 5*time.Minute, "hold time from which a lock gets a verdict")
 	f.BoolVar(&s.noQuestions, "no-questions", false, "do not ask the processes that hold locks (NOTIFY)")
@@ -102,6 +108,11 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 	if err != nil {
 		return err
 	}
+	servers, closeServers, err := s.lockServers(app)
+	if err != nil {
+		return err
+	}
+	defer closeServers()
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
 	if err != nil {
 		return &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("--listen: %w", err)}
@@ -129,10 +140,15 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 		defer monitors[i].Close()
 	}
 	served := handler(monitors[0])
-	if len(monitors) > 1 {
-		if served, err = monitor.NewSite(monitors...); err != nil {
+	if len(monitors)+len(servers) > 1 {
+		site, err := monitor.NewSite(monitors...)
+		if err != nil {
 			return program.UsageError("--dsn: %w", err)
 		}
+		if err := site.AddLockServers(servers...); err != nil {
+			return program.UsageError("--server: %w", err)
+		}
+		served = site
 	}
 	app.Logger().Info("serving", slog.String("address", listener.Addr().String()), slog.String("page", s.hands.scheme()+"://"+listener.Addr().String()+"/"))
 	return program.Serve(ctx, s.hands.listener(listener), wrap(served))
@@ -149,13 +165,14 @@ type source struct {
 func (s *monitorCommand) sources(app *program.App) (all []source, err error) {
 	if len(s.databases) == 0 {
 		cc, err := app.ConnConfig()
-		return []source{{"", cc, app}}, err
+		return []source{{s.onlyLabel(), cc, app}}, err
 	}
 	for _, text := range s.databases {
 		label, url := labelled(text)
 		if label == "" && len(s.databases) > 1 {
 			return nil, program.UsageError("--dsn is given %d times: write label=URL each time, such as prod=postgres://db-1/shop", len(s.databases))
 		}
+		label = cmp.Or(label, s.onlyLabel())
 		cc, err := app.ConnConfigOf(url, "--dsn")
 		if err != nil {
 			return nil, err
@@ -165,6 +182,40 @@ func (s *monitorCommand) sources(app *program.App) (all []source, err error) {
 		all = append(all, source{label, cc, &own})
 	}
 	return all, nil
+}
+
+// onlyLabel is the label of a database without one, where a list has lock servers too.
+func (s *monitorCommand) onlyLabel() string {
+	if len(s.servers) == 0 {
+		return ""
+	}
+	return "database"
+}
+
+// lockServers returns the lock servers of the flags, and closes their clients with the function.
+func (s *monitorCommand) lockServers(app *program.App) (all []monitor.LockServer, closeAll func(), err error) {
+	var clients []*leasehttp.Client
+	closeAll = func() {
+		for _, c := range clients {
+			c.Close()
+		}
+	}
+	for _, text := range s.servers {
+		label, url := labelled(text)
+		if label == "" {
+			closeAll()
+			return nil, nil, program.UsageError("--server is %s: write label=URL, such as locks=https://locks.internal", program.Printable(text))
+		}
+		flags := lockserver.ClientFlags{URLs: strings.Split(url, ",")}
+		client, err := flags.Client(app, 0)
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		clients = append(clients, client)
+		all = append(all, monitor.LockServer{Name: label, Leases: client})
+	}
+	return all, closeAll, nil
 }
 
 // labelled splits label=URL. The text may also be a connection string of the form host=db-1 dbname=shop.

@@ -42,9 +42,8 @@ type leasesView struct {
 }
 
 type leaseView struct {
-	Name, Holder, Status, Left string
-	Token                      uint64
-	Acquired                   string
+	Name, State, Holder, Acquired, Left string
+	Token                               uint64
 }
 
 // elections shows elections, and leases.
@@ -130,12 +129,9 @@ func (v *view) leases(ctx context.Context) *leasesView {
 }
 
 func leaseOf(r lease.Record) leaseView {
-	l := leaseView{Name: legible.Quote(r.Name, nameShown), Holder: legible.Quote(r.Holder, nameShown), Status: strings.ToLower(r.State.String()), Token: r.Token}
-	if !r.AcquiredAt.IsZero() {
-		l.Acquired = clock(r.AcquiredAt)
-	}
+	l := leaseView{Name: legible.Quote(r.Name, nameShown), Holder: legible.Quote(r.Holder, nameShown), State: strings.ToLower(r.State.String()), Token: r.Token, Acquired: day(r.AcquiredAt)}
 	if r.State == lease.Held {
-		l.Left = incident.Age(r.Remaining)
+		l.Left = incident.Age(r.Remaining.Truncate(time.Second))
 	}
 	return l
 }

@@ -21,7 +21,7 @@ type fleetView struct {
 	Groups    []groupView
 	Jobs      []jobView
 	Mailboxes []mailboxView
-	Leases    []tabledLease
+	Leases    []leaseView
 	Problems  []string
 	More      bool
 }
@@ -69,11 +69,6 @@ type turnView struct {
 	Since        age
 }
 
-type tabledLease struct {
-	Name, State, Holder, Acquired, Left string
-	Token                               uint64
-}
-
 // fleetPage shows what runs beside locks.
 func fleetPage(v *view, r *http.Request) {
 	v.Title = "Shards, ticks, turns"
@@ -104,7 +99,7 @@ func fleetPage(v *view, r *http.Request) {
 	}
 	for _, l := range f.Leases {
 		if has(l.Name, l.Holder) && len(v.Fleet.Leases) < listed {
-			one := tabledLease{Name: l.Name, State: strings.ToLower(l.State), Holder: l.Holder, Token: l.Token, Acquired: day(l.Acquired)}
+			one := leaseView{Name: l.Name, State: strings.ToLower(l.State), Holder: l.Holder, Token: l.Token, Acquired: day(l.Acquired)}
 			if l.Left > 0 {
 				one.Left = incident.Age(l.Left.Truncate(time.Second))
 			}

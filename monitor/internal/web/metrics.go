@@ -12,7 +12,7 @@ import (
 var severities = []incident.Severity{incident.Critical, incident.Warning, incident.Note}
 
 // metrics are gauges of some databases in the text format of Prometheus.
-type metrics struct{ up, verdicts, free, missed strings.Builder }
+type metrics struct{ up, verdicts, free, missed, servers, leases strings.Builder }
 
 // escaped makes text fit for the value of a label.
 var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
@@ -52,6 +52,22 @@ func (m *metrics) add(database string, state *State) {
 	}
 }
 
+// addServer adds a lock server.
+func (m *metrics) addServer(s serverView) {
+	name := escaped.Replace(s.Name)
+	if s.Why != "" {
+		fmt.Fprintf(&m.servers, "pglatch_lock_server_up{server=\"%s\"} 0\n", name)
+		return
+	}
+	fmt.Fprintf(&m.servers, "pglatch_lock_server_up{server=\"%s\"} 1\n", name)
+	for _, state := range []struct {
+		name string
+		n    int
+	}{{"held", s.Held}, {"expired", s.Expired}} {
+		fmt.Fprintf(&m.leases, "pglatch_lock_server_leases{server=\"%s\",state=\"%s\"} %d\n", name, state.name, state.n)
+	}
+}
+
 // write answers with the metrics. A metric without a series is left out.
 func (m *metrics) write(w http.ResponseWriter) {
 	var b strings.Builder
@@ -63,6 +79,8 @@ func (m *metrics) write(w http.ResponseWriter) {
 		{"pglatch_verdict", "What is wrong with the locks of the database, by name and severity.", &m.verdicts},
 		{"pglatch_shards_free", "Shards of the group that nobody owns.", &m.free},
 		{"pglatch_ticks_missed", "Ticks among the newest of the job that nobody ran, if its ticks are equally far apart.", &m.missed},
+		{"pglatch_lock_server_up", "1 if the lock server answers the monitor.", &m.servers},
+		{"pglatch_lock_server_leases", "Leases of the lock server, by state, among the first 1,000.", &m.leases},
 	} {
 		if metric.series.Len() > 0 {
 			fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %[1]s gauge\n%[3]s", metric.name, metric.help, metric.series.String())

@@ -28,6 +28,9 @@ type State struct {
 	Ended    time.Time    // when it was complete, by the local clock
 }
 
+// Records are records of a store.
+type Records = iter.Seq2[lease.Record, error]
+
 // A Config sets the sources of a page's data.
 type Config struct {
 	// Name is the value of the label database, and Label the name that the page shows; "" = none.
@@ -40,7 +43,7 @@ type Config struct {
 	// Refuse writes an error.
 	Refuse func(w http.ResponseWriter, status int, detail string)
 	// Leases are those of a store. nil = none.
-	Leases func(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error]
+	Leases func(ctx context.Context, r lease.ListRequest) Records
 	// Recording is false if the past has only what viewers saw.
 	Recording bool
 	// Actions: the page loads the script of actions.

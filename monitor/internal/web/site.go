@@ -24,23 +24,28 @@ type Database struct {
 	Look func(ctx context.Context) (*State, error)
 }
 
-// A Site lists databases.
+// A Site lists databases and lock servers.
 type Site struct {
 	databases []Database
+	servers   []*serverReader
 	refuse    func(w http.ResponseWriter, status int, detail string)
 	assets    *Page
 }
 
 // NewSite returns a Site.
 func NewSite(databases []Database, refuse func(w http.ResponseWriter, status int, detail string)) *Site {
-	return &Site{databases, refuse, New(Config{})}
+	return &Site{databases: databases, refuse: refuse, assets: New(Config{})}
 }
+
+// Add adds a lock server, before the first request.
+func (s *Site) Add(server LockServer) { s.servers = append(s.servers, newServerReader(server)) }
 
 // A siteView is the data of the list.
 type siteView struct {
 	Now       int64
 	At        time.Time
 	Databases []databaseView
+	Servers   []serverView
 	Verdicts  []card
 }
 
@@ -75,6 +80,9 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for i, seen := range s.look(r.Context()) {
 			m.add(s.databases[i].Name, seen.state)
 		}
+		for _, server := range s.lookAtServers(r.Context()) {
+			m.addServer(server)
+		}
 		m.write(w)
 	case "verdicts":
 		s.verdicts(w, r)
@@ -102,10 +110,27 @@ func (s *Site) look(ctx context.Context) []seen {
 	return all
 }
 
+// lookAtServers asks all lock servers at once.
+func (s *Site) lookAtServers(ctx context.Context) []serverView {
+	ctx, cancel := context.WithTimeout(ctx, siteWait)
+	defer cancel()
+	all := make([]serverView, len(s.servers))
+	var work sync.WaitGroup
+	for i, server := range s.servers {
+		work.Go(func() { all[i] = server.view(ctx) })
+	}
+	work.Wait()
+	return all
+}
+
 // view returns the list. known has the ages that a client has, for each database; nil = none.
 func (s *Site) view(ctx context.Context, known []starts) *siteView {
 	v := &siteView{At: time.Now()}
-	for i, seen := range s.look(ctx) {
+	var work sync.WaitGroup
+	work.Go(func() { v.Servers = s.lookAtServers(ctx) })
+	found := s.look(ctx)
+	work.Wait()
+	for i, seen := range found {
 		d := databaseView{Name: s.databases[i].Name}
 		if seen.err != nil {
 			d.Why = why(seen.err)
@@ -139,6 +164,11 @@ func (s *Site) verdicts(w http.ResponseWriter, r *http.Request) {
 		Database string `json:"database"`
 	}
 	all, down := []verdict{}, []string{}
+	for _, server := range s.lookAtServers(r.Context()) {
+		if server.Why != "" {
+			down = append(down, server.Name)
+		}
+	}
 	for i, seen := range s.look(r.Context()) {
 		if seen.err != nil {
 			down = append(down, s.databases[i].Name)
@@ -166,7 +196,7 @@ func (s *Site) live(w http.ResponseWriter, r *http.Request) {
 	for {
 		v := s.view(r.Context(), known)
 		u := update{Now: v.Now, Parts: map[string]string{}}
-		for _, name := range []string{"databases", "verdicts"} {
+		for _, name := range []string{"databases", "servers", "verdicts"} {
 			if html := render("part-"+name, v); sent[name] != html {
 				sent[name], u.Parts[name] = html, html
 			}

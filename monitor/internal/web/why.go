@@ -8,9 +8,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/legible"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-// why returns why the database does not answer, for viewers: PostgreSQL's own message, or the network's, without
+// why returns why a database or a lock server does not answer, for viewers: PostgreSQL's own message, or the network's, without
 // addresses. The rest of an error may be for the program's log only.
 func why(err error) string {
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -24,6 +26,12 @@ func why(err error) string {
 	}
 	if pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) {
 		return "nothing came from it in time: it hangs, or the network between is cut"
+	}
+	if errors.Is(err, leasehttp.ErrDenied) {
+		return "it refuses this monitor's token"
+	}
+	if errors.Is(err, lease.ErrNotReady) {
+		return "its store is not ready"
 	}
 	return "the log of this monitor says why"
 }

@@ -1,0 +1,86 @@
+package monitor_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leasetest"
+	"github.com/pglatch/pglatch/monitor"
+)
+
+// lists is a lock server that only lists.
+type lists func(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error]
+
+func (l lists) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+	return l(ctx, r)
+}
+
+func failing(err error) lists {
+	return func(context.Context, lease.ListRequest) iter.Seq2[lease.Record, error] {
+		return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, err) }
+	}
+}
+
+func TestASiteHasLockServersWithTheirHealth(t *testing.T) {
+	t.Parallel()
+	away, err := monitor.Open(monitor.Config{Name: "shop", DSN: "postgres://nobody@127.0.0.1:1/shop?sslmode=disable"})
+	require.NoError(t, err)
+	t.Cleanup(away.Close)
+	site, err := monitor.NewSite(away)
+	require.NoError(t, err)
+	store := leasetest.NewStore()
+	_, err = store.Acquire(t.Context(), lease.AcquireRequest{Name: "report<b>", Holder: "web-3", TTL: time.Hour})
+	require.NoError(t, err)
+	asked := 0
+	counted := lists(func(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+		asked++
+		return store.List(ctx, r)
+	})
+	require.NoError(t, site.AddLockServers(
+		monitor.LockServer{Name: "locks", Leases: counted},
+		monitor.LockServer{Name: "denied", Leases: failing(leasehttp.ErrDenied)},
+		monitor.LockServer{Name: "odd", Leases: failing(errors.New("password in it"))},
+	))
+	page := get(t, site, "/").Body.String()
+	assert.Contains(t, page, "Leases of locks")
+	assert.Contains(t, page, "<bdi>report&lt;b&gt;</bdi>")
+	assert.Contains(t, page, "<bdi>web-3</bdi>")
+	assert.Contains(t, page, "it refuses this monitor&#39;s token")
+	assert.NotContains(t, page, "password in it")
+	assert.Equal(t, 1, asked)
+
+	metrics := get(t, site, "/metrics").Body.String()
+	for _, want := range []string{
+		`pglatch_lock_server_up{server="locks"} 1`, `pglatch_lock_server_up{server="denied"} 0`, `pglatch_monitor_up{database="shop"} 0`,
+		`pglatch_lock_server_leases{server="locks",state="held"} 1`, `pglatch_lock_server_leases{server="locks",state="expired"} 0`,
+	} {
+		assert.Contains(t, metrics, want+"\n")
+	}
+	assert.NotContains(t, metrics, `leases{server="denied"`, "control: nothing is known of it")
+	assert.Contains(t, get(t, site, "/verdicts").Body.String(), `"down":["denied","odd","shop"]`)
+}
+
+func TestNamesInASiteAreUnique(t *testing.T) {
+	t.Parallel()
+	m, err := monitor.Open(monitor.Config{Name: "shop", DSN: "postgres://nobody@127.0.0.1:1/shop?sslmode=disable"})
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	site, err := monitor.NewSite(m)
+	require.NoError(t, err)
+	for _, name := range []string{"", "shop", "Locks"} {
+		var bad *monitor.ConfigError
+		require.ErrorAs(t, site.AddLockServers(monitor.LockServer{Name: name}), &bad, name)
+	}
+	require.NoError(t, site.AddLockServers(monitor.LockServer{Name: "locks"}), "control")
+	require.Error(t, site.AddLockServers(monitor.LockServer{Name: "locks"}))
+	_, err = monitor.NewSite(m, m)
+	require.Error(t, err)
+}
