@@ -58,15 +58,22 @@ var maskedAlerts = map[string]masked{
 	"PglatchLockStoreDown":   {`lock_store_up{$} 0x80`, `lock_store_up{$} 1x80`, nil},
 	"PglatchLeasesExpire":    {`lock_expired_total{$} 0x8 1x80`, `lock_expired_total{$} 0x88`, nil},
 	"PglatchLeaseLost":       {`pglatch_lease_losses_total{$} 0x8 1x80`, `pglatch_lease_losses_total{$} 0x88`, nil},
+	"PglatchLockServerAway":  {`pglatch_lock_server_up{server="locks",$} 0x80`, `pglatch_lock_server_up{server="locks",$} 1x80`, nil},
 	"PglatchMonitorBlind":    {`pglatch_monitor_up{$} 0x80`, `pglatch_monitor_up{$} 1x80`, nil},
 	"PglatchVerdictCritical": {`pglatch_verdict{name="deadlock",severity="critical",$} 1x80`, `pglatch_verdict{name="deadlock",severity="critical",$} 0x80`, nil},
 	"PglatchVerdictWarning":  {`pglatch_verdict{name="held-long",severity="warning",$} 1x80`, `pglatch_verdict{name="held-long",severity="warning",$} 0x80`, nil},
 	"PglatchShardsFree":      {`pglatch_shards_free{group="tenant=7",$} 3x80`, `pglatch_shards_free{group="tenant=7",$} 0x80`, nil},
 	"PglatchTicksMissed":     {`pglatch_ticks_missed{job_name="report",$} 0x8 0+1x80`, `pglatch_ticks_missed{job_name="report",$} 0x88`, nil},
+	"PglatchMailboxLate":     {`pglatch_mailbox_oldest_ready_seconds{mailbox="chat",$} 0+15x80`, `pglatch_mailbox_oldest_ready_seconds{mailbox="chat",$} 0x80`, nil},
+	"PglatchMailboxNotServed": {
+		`pglatch_mailbox_nodes{mailbox="chat",$} 0x80
+		 pglatch_mailbox_entities{mailbox="chat",state="ready",$} 1x80`,
+		`pglatch_mailbox_nodes{mailbox="chat",$} 3x80
+		 pglatch_mailbox_entities{mailbox="chat",state="ready",$} 1x80`, nil,
+	},
+	"PglatchEntityStopped": {`pglatch_mailbox_entities{mailbox="chat",state="stopped",$} 1x80`, `pglatch_mailbox_entities{mailbox="chat",state="stopped",$} 0x80`, nil},
+	"PglatchDeadLetters":   {`pglatch_mailbox_dead_letters{mailbox="chat",$} 0x8 1x80`, `pglatch_mailbox_dead_letters{mailbox="chat",$} 0x88`, nil},
 }
-
-// elsewhere are alerts that a test of their own covers.
-var elsewhere = []string{"PglatchMailboxLate", "PglatchMailboxNotServed", "PglatchEntityStopped", "PglatchDeadLetters"}
 
 // Two environments have the same names. What is well in one must not hide what is wrong in the other, nor be blamed.
 func TestAHealthyNeighbourMasksNoAlert(t *testing.T) {
@@ -80,7 +87,7 @@ func TestAHealthyNeighbourMasksNoAlert(t *testing.T) {
 		t.Cleanup(func() { assert.NoError(t, db.Close()) })
 		j := newJudge(t, db, "")
 		found := map[string]bool{}
-		for at := time.Duration(0); at <= 15*time.Minute; at += 15 * time.Second {
+		for at := time.Duration(0); at <= 15*time.Minute; at += 30 * time.Second {
 			for alert, state := range j.look(time.UnixMilli(0).Add(at)) {
 				found[alert] = found[alert] || state == rules.StateFiring
 			}
@@ -103,14 +110,10 @@ func TestAHealthyNeighbourMasksNoAlert(t *testing.T) {
 			assert.Empty(t, fires(t, in(m.staging, "production")+"\n"+in(m.staging, "staging")), "control: both are well")
 		})
 	}
-	covered := slices.Clone(elsewhere)
-	for alert := range maskedAlerts {
-		covered = append(covered, alert)
-	}
 	all := newJudge(t, promqltest.LoadedStorage(t, "load 15s"), "").alerts()
 	require.NotEmpty(t, all)
 	for _, alert := range all {
-		assert.Contains(t, covered, alert, "give it a neighbour")
+		assert.Contains(t, maskedAlerts, alert, "give it a neighbour")
 	}
 }
 

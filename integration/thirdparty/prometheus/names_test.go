@@ -21,6 +21,8 @@ import (
 	"github.com/pglatch/pglatch/advisory/advisorytest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/leadertest"
+	"github.com/pglatch/pglatch/leader/shards"
+	"github.com/pglatch/pglatch/leader/shards/shardstest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -55,11 +57,21 @@ func exported(t *testing.T) map[string]map[string]bool {
 	metrics.Turns("chat").Ended(turns.TurnData{Committed: true})
 	t.Cleanup(metrics.WatchMailbox(mailbox{}, time.Hour))
 
+	group, err := shards.New(shards.Config{Name: "tenants", Backend: shardstest.NewStore().Backend(), Count: 1})
+	require.NoError(t, err)
+	t.Cleanup(metrics.WatchShards(group))
+
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	all := make(map[string]map[string]bool)
-	for name, label := range map[string]string{"pglatch_monitor_up": "", "pglatch_verdict": "name", "pglatch_shards_free": "group", "pglatch_ticks_missed": "job_name"} { // of a monitor's page
-		all[name] = map[string]bool{"instance": true, "job": true, "pod": true, "database": true, "severity": name == "pglatch_verdict", label: true}
+	for name, labels := range map[string][]string{ // of a monitor's page
+		"pglatch_monitor_up": {"database"}, "pglatch_verdict": {"database", "name", "severity"}, "pglatch_shards_free": {"database", "group"},
+		"pglatch_ticks_missed": {"database", "job_name"}, "pglatch_lock_server_up": {"server"}, "pglatch_lock_server_leases": {"server", "state"},
+	} {
+		all[name] = map[string]bool{"instance": true, "job": true, "pod": true}
+		for _, label := range labels {
+			all[name][label] = true
+		}
 	}
 	for _, f := range families {
 		of := map[string]bool{"instance": true, "job": true, "pod": true}
@@ -129,26 +141,43 @@ func TestEveryMetricOfTheRulesIsExportedWithItsLabels(t *testing.T) {
 	assert.Equal(t, n, strings.Count(observe.Rules(), "- alert:"))
 }
 
+// A target is a query of a panel.
+type target struct{ Expr, LegendFormat string }
+
+// A dashboard is the part of Grafana's model that the tests need.
+type dashboard struct {
+	Panels []struct {
+		ID      int
+		Title   string
+		Targets []target
+		GridPos struct{ H, W, X, Y int }
+	}
+	Annotations struct{ List []target }
+	Templating  struct{ List []struct{ Definition string } }
+}
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(observe.Dashboard()), &d))
+	return d
+}
+
 func TestEveryMetricOfTheDashboardIsExportedWithItsLabels(t *testing.T) {
 	t.Parallel()
-	type target struct{ Expr string }
-	var dashboard struct {
-		Panels []struct {
-			ID      int
-			Title   string
-			Targets []target
-			GridPos struct{ H, W, X, Y int }
-		}
-		Annotations struct{ List []target }
-		Templating  struct{ List []struct{ Definition string } }
-	}
-	require.NoError(t, json.Unmarshal([]byte(observe.Dashboard()), &dashboard))
-	all, ids := exported(t), make(map[int]bool)
+	dashboard := readDashboard(t)
+	all, ids, taken := exported(t), make(map[int]bool), make(map[[2]int]string)
 	targets := dashboard.Annotations.List
 	for _, p := range dashboard.Panels {
 		assert.False(t, ids[p.ID], p.Title)
 		ids[p.ID] = true
-		assert.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, p.Title)
+		at := p.GridPos
+		assert.LessOrEqual(t, at.X+at.W, 24, p.Title)
+		for y := at.Y; y < at.Y+at.H; y++ {
+			for x := at.X; x < at.X+at.W; x++ {
+				assert.Empty(t, taken[[2]int{x, y}], p.Title)
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
 		targets = append(targets, p.Targets...)
 	}
 	require.Greater(t, len(targets), 20)
@@ -173,4 +202,5 @@ func TestAMetricOrLabelThatIsNotExportedIsFoundControl(t *testing.T) {
 	assert.NotContains(t, all, "pglatch_locks_lost_total")
 	assert.NotContains(t, all["pglatch_lock_losses_total"], "entity")
 	assert.NotContains(t, all["leader_election_master_status"], "identity")
+	assert.NotContains(t, all["pglatch_shards_owned"], "group")
 }
