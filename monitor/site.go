@@ -72,7 +72,11 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasSuffix(r.URL.Path, "/") && dir == strings.TrimSuffix("/"+r.URL.Path, "/") {
 		dir = path.Dir(dir)
 	}
-	if page := s.pages[path.Base(dir)]; page != nil {
+	page := s.pages[path.Base(dir)]
+	if page == nil && path.Base(dir) == "actions" {
+		page = s.pages[path.Base(path.Dir(dir))]
+	}
+	if page != nil {
 		page.ServeHTTP(w, r)
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -119,7 +118,7 @@ func terminating(ctx context.Context, _ *Database, l *lookup.Looker, r Request) 
 		return nil, err
 	}
 	if err := v.Related(); err != nil {
-		return nil, errors.New(strings.ReplaceAll(err.Error(), "give --force", "pglatch terminate has --force"))
+		return nil, program.UsageError("%s", strings.ReplaceAll(err.Error(), "give --force", "pglatch terminate has --force"))
 	}
 	locks, waits, behind := 0, 0, 0
 	p := &plan{same: fmt.Sprintf("%d %d %s", v.PID, v.Start.UnixNano(), v.Process)}
