@@ -8,9 +8,10 @@ import (
 
 // AcquireAll takes the locks on all keys, or none, as one Lock. It takes them in a fixed order,
 // whatever the order of the arguments, so two calls never deadlock. Equal keys count once. The wait
-// covers all keys together and is at most the Locker's Wait. With one lock per connection, all keys
-// of a call share one connection, and each waiting call occupies one. If there is no key, or an
-// invalid one, the error matches namespace.ErrInvalidKey. Other errors are those of Acquire.
+// covers all keys together and is at most the Locker's Wait. With one lock per connection, a call
+// takes all its keys on one connection, and occupies that connection while it waits. If there is no
+// key, or an invalid one, the error matches namespace.ErrInvalidKey. Other errors are those of
+// Acquire.
 func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, error) {
 	keys, err := inOrder(keys)
 	if err != nil {
@@ -41,7 +42,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, 
 }
 
 // acquireAll takes the keys of the request's lock one after the other. If one cannot be had, the
-// others go back in the background, because a canceled caller does not wait for that.
+// others are given back in the background, because a canceled caller does not wait for that.
 func (c *core) acquireAll(ctx context.Context, r *request) error {
 	l := r.lock
 	r.begin(c.present())

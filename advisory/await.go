@@ -15,8 +15,8 @@ import (
 const grace = 200 * time.Millisecond
 
 // await returns true when the request is settled. It returns false when the request was withdrawn because its
-// context or its time ended, or because it is the one to end in a deadlock. await is called under mu, and
-// unlocks it.
+// context or its time ended, or because it is chosen to end a deadlock. await is called under mu, and unlocks
+// it.
 func (c *core) await(r *request) (settled bool) {
 	canceled := false
 	for !r.Settled() {
@@ -127,8 +127,8 @@ func over(ctx context.Context) error {
 	return context.DeadlineExceeded
 }
 
-// explain types an error of a session or of the table for one request. It is not called under mu, because the
-// context of a lock checks its lock.
+// explain returns the typed error of one request for an error of a session or of the table. Do not call it
+// under mu, because the context of a lock checks its lock.
 func (c *core) explain(r *request, err error) error {
 	switch err.(type) { //nolint:errorlint // the error itself, and not something that it wraps
 	case nil, *reentrantError, *deadlockError:

@@ -41,7 +41,7 @@ type Config struct {
 	DSN string
 
 	// ConnConfig, made by pgx.ParseConfig, replaces DSN for settings that a string cannot express:
-	// TLS, dialers, tracers. It is copied.
+	// TLS, dialers, tracers. The Locker copies it.
 	ConnConfig *pgx.ConnConfig
 
 	// BeforeConnect may change the copy of the settings before each connection is made, for example
@@ -51,28 +51,30 @@ type Config struct {
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
 	// MaxConns is the size of the Locker's own connection pool. So MaxConns × LocksPerConn locks
-	// can be held at one time (more if AcquireAll takes several keys on one connection). Each
-	// connection can wait for one key at a time. Connections are opened on demand, and returned
-	// to the pool when they carry no lock and no wait. 0 = 10; at most 32767. If LocksPerConn is
-	// more than 1 the minimum is 2, because a connection that waits takes no new locks.
+	// can be held at a time (more if AcquireAll takes several keys on one connection). Each
+	// connection can wait for one key at a time. The Locker opens connections on demand, and
+	// returns a connection to the pool when no lock and no wait uses it. 0 = 10; at most 32767.
+	// If LocksPerConn is more than 1 the minimum is 2, because a connection that waits takes no
+	// new locks.
 	MaxConns int
 
-	// LocksPerConn is how many locks one connection carries at most. See the package's
+	// LocksPerConn is the maximum number of locks on one connection. See the package's
 	// documentation. 0 = 1: each lock has a connection of its own, and the end of that connection
-	// harms no other lock. With more, all locks of a connection are lost when it ends, for example
-	// when somebody runs pg_terminate_backend on one session. In return, requests that arrive
-	// together share statements, and thousands of locks need only a few connections. The Locker
-	// opens a connection when the others are full. So a large number makes large batches, and a
-	// small number spreads the work over more server processes.
+	// affects no other lock. With more, all locks of a connection are lost when it ends, for
+	// example when somebody runs pg_terminate_backend on one session. In return, requests that
+	// arrive together share statements, and thousands of locks need only a few connections. The
+	// Locker opens a connection when the others are full. So a large number makes large batches,
+	// and a small number spreads the work over more server processes.
 	//
-	// Use some hundreds to some thousands. PostgreSQL walks all locks of a session at the end of
-	// each transaction (LockReleaseAll). That takes some 0.1 ms with 1,000 locks, 7 ms with 10,000
-	// and 0.1 s with 131,072, the maximum. With 256 locks or more, a busy connection spends that
-	// time once a second instead of with each statement. A ping, a shared lock and the idle moment
-	// after a burst still cost it each time. If the connection ends, the last of 10,000 holders
-	// learns of it 20 ms after the first. All keys of one AcquireAll call go to one connection,
-	// even if they are more than this number. The exceptions are keys that the call had to wait
-	// for, the keys after those, and keys that it shares with other readers of the process.
+	// Use a few hundred to a few thousand. PostgreSQL walks all locks of a session at the end of
+	// each transaction (LockReleaseAll). That takes about 0.1 ms with 1,000 locks, 7 ms with
+	// 10,000 and 0.1 s with 131,072, the maximum. With 256 locks or more, a busy connection spends
+	// that time once a second instead of after each statement. But it still spends it after each
+	// ping, after each request for a shared lock, and when it becomes idle after a burst. If the
+	// connection ends, the last of 10,000 holders learns of it 20 ms after the first. All keys of
+	// one AcquireAll call go to one connection, even if there are more of them than LocksPerConn.
+	// The exceptions are keys that the call had to wait for, the keys after those, and keys that
+	// it shares with other readers of the process.
 	LocksPerConn int
 
 	// MaxLocks bounds the locks that a Locker with more than one lock per connection holds or
@@ -84,26 +86,27 @@ type Config struct {
 	// the keys of AcquireAll).
 	MaxLocks int
 
-	// Wait bounds the whole of a request for a lock: a connection of the pool, the wait itself,
-	// attempts to connect to any number of hosts, and the checks of a new connection. When the time
-	// is over, the Locker queries the server for the holder. A silent server delays the error by
-	// half a second at most. 0 = 15 s; NoTimeout = until the context ends.
+	// Wait limits how long a whole request for a lock takes: getting a connection from the pool,
+	// the wait itself, attempts to connect to any number of hosts, and the checks of a new
+	// connection. When the time is over, the Locker queries the server for the holder. A silent
+	// server delays the error by at most half a second. 0 = 15 s; NoTimeout = until the context
+	// ends.
 	Wait time.Duration
 
 	// SessionTTL is the server's idle_session_timeout on lock connections. If a lock's holder is
 	// stopped or cut off, the lock becomes free after this time. The lock's context ends before
-	// that. Pings go out every third of SessionTTL. Use less than a few seconds on quiet machines
-	// only: on busy processors an answer to a ping can take hundreds of milliseconds. 0 = 15 s; 500
-	// ms to 24 h.
+	// that. Pings go out every third of SessionTTL. Use less than a few seconds only on quiet
+	// machines: on busy processors an answer to a ping can take hundreds of milliseconds. 0 = 15 s;
+	// 500 ms to 24 h.
 	SessionTTL time.Duration
 
-	// LossDrain is how much time work is given to stop if the server falls silent. Without it, a
-	// lock's context ends at least a tenth of SessionTTL before the server can free the lock. With
-	// it, the context ends earlier by LossDrain. Set it for work that cannot check its context
-	// before each write, such as the work of another program. LossDrain does not help if the
-	// server itself ends the session: then the locks are free at once. 0 = none; at most two
-	// fifths of SessionTTL, and less for a SessionTTL below 1.5 s (33 ms at 500 ms, 316 ms at 1
-	// s). The reason is that pings go out every third of SessionTTL, and each has at least 250 ms
+	// LossDrain is the time that work has to stop if the server falls silent. Without it, a lock's
+	// context ends at least a tenth of SessionTTL before the server can free the lock. With it,
+	// the context ends earlier by LossDrain. Set it for work that cannot check its context before
+	// each write, such as the work of another program. LossDrain does not help if the server
+	// itself ends the session: then the locks are free at once. 0 = none; at most two fifths of
+	// SessionTTL, and less for a SessionTTL below 1.5 s (33 ms at 500 ms, 316 ms at 1 s). The
+	// maximum exists because pings go out every third of SessionTTL, and each has at least 250 ms
 	// to be answered. On busy processors an answer can take that long.
 	LossDrain time.Duration
 
@@ -114,14 +117,14 @@ type Config struct {
 
 	// ApplicationName identifies a holder to other processes and to the monitor, in
 	// pg_stat_activity. PostgreSQL keeps its first 63 bytes. "" = the name in the connection
-	// settings, or without one the program and the host, such as "billing@web-3". If program and
-	// host are longer than 63 bytes, the middle is left out.
+	// settings; if there is none, the program and the host, such as "billing@web-3". If program
+	// and host are longer than 63 bytes, the middle is left out.
 	ApplicationName string
 
 	// Answer sets what this process tells other processes about the locks that it holds and waits
 	// for, and which of their requests it accepts. See package introspect. The zero value answers
-	// questions, but refuses requests. Answers use one more connection, which lasts while locks are
-	// held or waited for.
+	// questions, but refuses requests. Answers use one more connection, which stays open while
+	// locks are held or waited for.
 	Answer introspect.Config
 
 	// BreakDeadlocks ends deadlocks that span several processes. When a caller that holds locks has

@@ -17,8 +17,8 @@ import (
 //
 // No goroutine owns the session for long. The table hands it out with Drive or Attend, and gets it back with the
 // answer. The goroutine that finds the connection idle drives it. When its statement is answered, one of the waiting
-// goroutines drives the next statement. So a single operation needs no other goroutine, and is the plain statement.
-// Operations that arrive while a statement is under way go out together in the next.
+// goroutines drives the next statement. So a single operation needs no other goroutine, and is sent as the plain
+// statement. Operations that arrive while a statement is under way go out together in the next one.
 type conn struct {
 	core    *core
 	node    *locktable.Conn
@@ -151,8 +151,8 @@ func (n *conn) answered(lost error) {
 	n.rounds++
 }
 
-// look checks whether the session lives, as far as this process can see. It can cost a system call, and is not called
-// under mu.
+// look checks whether the session is alive, as far as this process can see. It can cost a system call, so do not call
+// it under mu.
 func (n *conn) look() {
 	c := n.core
 	seen := locktable.Instant(0)
@@ -194,8 +194,8 @@ func (n *conn) close(locks []*Lock, cause error) {
 	c.gone()
 }
 
-// breaks ends a connection of a broken table, under mu. A goroutine that uses the session soon gets an error, and calls
-// retire.
+// breaks ends a connection of a broken table, under mu. A goroutine that is using the session soon gets an error, and
+// then calls retire.
 func (n *conn) breaks(cause error) {
 	switch n.node.Phase() {
 	case locktable.Making, locktable.Unwanted: // connect detects the broken table

@@ -199,7 +199,7 @@ func (c *core) stop() {
 }
 
 // breaks handles a table that has found a bug in itself, under mu. Every lock is lost, because the table cannot be trusted, and
-// the Locker takes no more requests. The sessions end, so that the server releases the locks.
+// the Locker accepts no more requests. The sessions end, so that the server releases the locks.
 func (c *core) breaks(holders []*locktable.Holder, cause error) {
 	c.stop()
 	locks := c.lost(holders)
@@ -269,8 +269,8 @@ func (c *core) forget(r *request) {
 	c.database.forget(r)
 }
 
-// suspect makes a caller search for a cycle through other Lockers of the process that the wait may close,
-// under mu.
+// suspect makes a caller search for a cycle, through other Lockers of the process, that its wait may
+// close. It is called under mu.
 func (c *core) suspect(r *request) {
 	if c.database.shared() {
 		r.searches = true

@@ -17,8 +17,8 @@ var databases struct {
 }
 
 // A database is the state that the Lockers of this process on one database share. It has the Lockers, and the
-// requests that wait while their caller holds locks of another Locker. A nil database is an unknown one, and
-// is empty.
+// requests that wait while their callers hold locks of other Lockers. A nil database is unknown, and behaves
+// like an empty one.
 //
 // Lock order: searching before core.mu before mu. No goroutine holds two core.mu at a time.
 type database struct {
@@ -118,8 +118,8 @@ func (d *database) forget(r *request) {
 	}
 }
 
-// A wait is a request as a search has seen it. The request may have been reused since, unless it is still in
-// its queue with the same number.
+// A wait is a snapshot of a request, taken by a search. The request may have been reused since, unless it is
+// still in its queue with the same number.
 type wait struct {
 	core    *core
 	request *request
@@ -136,12 +136,12 @@ func waitOf(r *request, inside *Lock, before *wait) *wait {
 }
 
 // search ends the wait of a request that closes a cycle through several Lockers. In a cycle, the holder of
-// the wanted lock waits for another lock, and so on, up to a lock that the request's caller holds. The caller
-// calls search, not under core.mu.
+// the wanted lock waits for another lock, and so on, up to a lock that the request's caller holds. The
+// request's caller calls search, without core.mu.
 //
 // The search inspects one Locker at a time, so the state that it saw may never have existed at one moment. A
-// cycle is real if all of it is still there at a second check. Then no wait and no lock of it has ended
-// between the two checks, and the whole cycle existed in between.
+// cycle is real if all of it is still there at a second check. In that case none of its waits and locks
+// ended between the two checks, so the whole cycle existed in between.
 func (d *database) search(r *request) {
 	d.searching.Lock()
 	defer d.searching.Unlock()

@@ -8,8 +8,8 @@ import (
 )
 
 // A deadlineTimer ends waits whose time is over. All waits share one timer. Most waits are served soon, and such a wait pays neither
-// for a timer nor for a place in the heap: it begins among the young, and the timer moves to the heap those that it finds there.
-// The deadlineTimer is guarded by core.mu.
+// for a timer nor for a place in the heap: it begins in the list young. When the timer fires, it moves the waits that are still in
+// the list to the heap. The deadlineTimer is guarded by core.mu.
 type deadlineTimer struct {
 	timer *time.Timer       // nil = never set
 	at    locktable.Instant // when it fires; 0 = not set
@@ -17,7 +17,8 @@ type deadlineTimer struct {
 	waits deadlineHeap
 }
 
-// youth is how long a wait is young at most. A wait that ends earlier is never young.
+// youth is how long a wait stays in the list young at most. A wait with an earlier deadline goes
+// straight to the heap.
 const youth = 50 * time.Millisecond
 
 // expired is the place of a request whose time is over.

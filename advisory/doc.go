@@ -1,6 +1,6 @@
 // Package advisory is a per-entity mutex across processes, built on PostgreSQL advisory locks.
-// It is for programs of which several copies run at once, on the PostgreSQL that they already
-// use.
+// It is for programs that run as several processes at once. It needs no server but the
+// PostgreSQL that they already use.
 //
 //	var Agents = namespace.Must(1, "agent")
 //
@@ -19,8 +19,8 @@
 // # What it does not guarantee
 //
 // A lock that is taken outside the transaction it protects cannot be airtight. The server can
-// end the holder's session and free the lock before the holder detects that. In between, two
-// callers can act as holders of the lock. How long that lasts depends on what the holder
+// end the holder's session and free the lock before the holder detects the loss. In between,
+// two callers can act as holders of the lock. How long that lasts depends on what the holder
 // receives:
 //
 //   - The end of the connection, because the server or a firewall closes it: the holder detects
@@ -36,10 +36,10 @@
 // If no late write may win, take the lock inside the transaction, with LockTx.
 //
 // The package does not work on a standby, which has a lock space of its own. It does not work
-// behind a transaction pooler either, because that shares sessions between clients. Open detects
-// and rejects both. Each database has its own locks. A promoted standby has none of the old
-// primary's locks, so other processes can take them there. Meanwhile, a holder that can reach
-// only the old primary still acts as the holder of its lock.
+// behind a transaction pooler either, because such a pooler shares sessions between clients.
+// Open detects and rejects both. Each database has its own locks. A promoted standby has none of
+// the old primary's locks, so other processes can take them there. Meanwhile, a holder that can
+// reach only the old primary still acts as the holder of its lock.
 //
 // # What it guarantees
 //
@@ -50,45 +50,46 @@
 //     processor is free. If nothing reaches it any more, its context ends before
 //     Config.SessionTTL is over.
 //   - If a lock was lost while the process was stopped or its machine suspended, the first check
-//     detects the loss. Checks are Lock.Lost, Err and Done of Lock.Context, and Err of a context
-//     made from it by context.WithValue. A context made by context.WithCancel, WithTimeout or an
-//     errgroup cannot check the clock: a timer cancels it. The timer also wakes a goroutine that
-//     is blocked in a receive. When a stopped process continues, the Go runtime runs the timer
-//     within a millisecond. With all processors busy, it took some 200 ms in measurements. When
-//     a suspended machine wakes up, it takes up to 0.2 s longer.
+//     detects the loss. Lock.Lost is such a check. So are Err and Done of Lock.Context, and Err
+//     of a context derived from it by context.WithValue. A context derived by
+//     context.WithCancel, WithTimeout or an errgroup cannot check the clock: a timer cancels it.
+//     The timer also wakes a goroutine that is blocked in a receive. When a stopped process
+//     continues, the Go runtime runs the timer within a millisecond. With all processors busy,
+//     it took about 200 ms in measurements. When a suspended machine wakes up, this takes up to
+//     0.2 s longer.
 //   - If Release, Do or DoOrSkip returns nil, the server had not ended the session when the
 //     lock was given back. Most releases ask the server. Two kinds do not: a hand-off inside
 //     the process, and the release of a reader while other readers keep the lock. They check
-//     whether the server has sent anything, and ask it if so. Such a check is at most 100 µs
-//     old and cannot see a message in transit. So a loss can go unnoticed if it happened in the
-//     last 100 µs, plus the latency from the server to this process. If the network has gone
-//     silent, a loss can go unnoticed until the session's deadline, which comes before
+//     whether the server has sent anything, and only then ask it. Such a check is at most 100
+//     µs old and cannot see a message in transit. So a loss can go unnoticed if it happened in
+//     the last 100 µs, plus the latency from the server to this process. If the network has
+//     gone silent, a loss can go unnoticed until the session's deadline, which comes before
 //     SessionTTL is over.
-//   - If a process died, was stopped or was cut off, its lock becomes free for others. That
-//     happens at once if the server receives the end of the connection, otherwise after
+//   - If a process dies, is stopped or is cut off, its lock becomes free for others. That
+//     happens at once if the server sees the connection end, otherwise after
 //     Config.SessionTTL.
 //   - Nothing is left behind. After an error, a timeout, a cancellation or a panic, every lock
-//     that the Locker still has at the server belongs to a Lock that some caller has. No
-//     connection returns to the pool while it has, or may have, a lock.
+//     that the Locker still holds at the server belongs to a Lock that a caller has. No
+//     connection returns to the pool while it holds, or may hold, a lock.
 //   - A waiter gets the lock or a typed error within its timeout. A canceled waiter gets the
 //     cause of its context at once (after 100 ms if the server is silent). Waiters of one
 //     process are served in order.
 //   - Across all processes, only one waiter at a time, or several readers together, waits for the
 //     key itself. That waiter holds a second lock, the key's turnstile. The others queue for the
-//     turnstile in PostgreSQL, in steps of a second at most. No reader gets the key while a
+//     turnstile in PostgreSQL, in steps of at most a second. No reader gets the key while a
 //     writer holds the turnstile. Order is not strict: an exclusive request overtakes the waiter
 //     if it finds the key free between two of the waiter's steps. A process can hand a lock from
 //     one of its callers to the next. After Config.HandOverBudget it gives the lock back to the
 //     server. Transactions (LockTx) wait in the same queue.
-//   - Waits disturb nothing else. A wait blocks no CREATE INDEX CONCURRENTLY for longer than a
-//     wait step, holds no old snapshot, and writes nothing to the server's log. (A transaction
-//     that waits in LockTx has a snapshot, as transactions do.) A canceled wait can cause a log
-//     line: up to version 17, PostgreSQL sends two signals for a cancel request, and the second
-//     can arrive after the wait has ended. The first can arrive before the server has begun the
-//     wait. Then the server logs "canceling statement due to user request". On a busy machine, this
-//     happened in one of 20,000 canceled waits, and in one of 6,000 that ended within 5 ms. It has
-//     no other effect.
-//   - All keys share the same statements: pg_stat_statements shows some 30 entries.
+//   - Waits disturb nothing else. A wait blocks no CREATE INDEX CONCURRENTLY for longer than a wait
+//     step, holds no old snapshot, and writes nothing to the server's log. (A transaction that
+//     waits in LockTx has a snapshot, as transactions do.) A canceled wait can cause a log line: up
+//     to version 17, PostgreSQL sends two signals for a cancel request, and the second can arrive
+//     after the wait has ended. The first can arrive before the server has begun the wait. In
+//     either case the server logs "canceling statement due to user request". On a busy machine,
+//     this happened in one of 20,000 canceled waits, and in one of 6,000 that ended within 5 ms. It
+//     has no other effect.
+//   - All keys share the same statements: pg_stat_statements shows about 30 entries.
 //
 // # How it works
 //
@@ -103,8 +104,8 @@
 //	                     └──────────────────────────────────── the process ◀───┴──▶ unlocked
 //
 // Only the first waiter of a process for a key uses a connection. Readers of one process share one
-// lock at the server. When a new reader comes, the Locker asks the server whether a writer waits,
-// unless it asked less than HandOverBudget ago.
+// lock at the server. When a new reader arrives, the Locker asks the server whether a writer is
+// waiting, unless it asked less than HandOverBudget ago.
 //
 // For HandOverBudget (10 ms by default), a released lock passes to the next waiter of the same
 // process without a round trip. Then other processes get their turn. Before each hand-off the
@@ -121,7 +122,7 @@
 //
 // # How long a request waits
 //
-// A request ends with its context or after one duration, whichever comes first. The duration is
+// A request ends with its context or after a time limit, whichever comes first. The limit is
 // Options.Wait if that is set, otherwise Config.Wait. For LockTx it is TxOptions.Wait. It covers
 // everything that the request needs, such as a free connection. The error is a *TimeoutError. It
 // matches the cause of the context only if the context's deadline ended the wait. A canceled
@@ -139,8 +140,8 @@
 //   - A connection that ends takes all its locks with it, K at most. pg_terminate_backend on
 //     one session ends them all. A holder that checks its lock learns of the loss at its first
 //     check. Holders that are blocked in a channel receive are notified one after the other.
-//     That takes some 2 µs of processor time for each lock: 2 ms for 1,000 locks, 20 ms for
-//     10,000. It takes longer in proportion if the processors are busy.
+//     That takes about 2 µs of processor time for each lock: 2 ms for 1,000 locks, 20 ms for
+//     10,000. If the processors are busy, it takes proportionally longer.
 //   - A request for a key that another process holds waits on a connection that takes no new
 //     locks meanwhile, so it delays no other request. Once granted, the lock stays on that
 //     connection until it is released. The Locker never moves it: a move would be a release and
@@ -149,8 +150,8 @@
 //     that connection then takes some milliseconds longer, because it interrupts the wait. A new
 //     lock also interrupts a wait if no other connection has room for it.
 //   - If requests wait for more keys than there are connections, the keys take turns on the
-//     connections, each for up to 900 ms. Each key is also tried every 50 to 400 ms. In this
-//     case no key keeps its turnstile.
+//     connections, each for up to 900 ms. The Locker also tries each key every 50 to 400 ms.
+//     While the keys take turns, it keeps none of their turnstiles.
 //   - Besides MaxConns × LocksPerConn, the Locker has another limit, MaxLocks. It exists
 //     because a process that fills the server's lock table leaves no room for anything else,
 //     not even for a login or a query.

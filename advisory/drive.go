@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// patience is how long a driver waits for an answer itself.
+	// patience is how long a driver itself waits for an answer.
 	patience = 100 * time.Millisecond
 	// quiet is how often gather yields to other goroutines before it expects no more operations.
 	// That takes a few microseconds if there is nothing else to do. It counts yields, not time,
@@ -72,7 +72,7 @@ func (n *conn) drive(attends bool) {
 }
 
 // gather waits for the callers that were just served to return with their next operations, as long
-// as they do. A larger batch serves more callers for the price of one round trip.
+// as they keep coming. A larger batch serves more callers for the price of one round trip.
 func (n *conn) gather() {
 	most := int32(0)
 	for yields := 0; yields < quiet; yields++ {

@@ -14,7 +14,7 @@ import (
 )
 
 // Conditions, for errors.Is. HeldError, TimeoutError, LostError and ConfigError have fields that a program
-// can act on. The other errors have their facts in the text.
+// can act on. The other errors state their facts only in the text.
 var (
 	// ErrHeld: somebody else holds the key.
 	ErrHeld = errors.New("advisory: lock is held")
@@ -31,8 +31,8 @@ var (
 	// other processes. The text lists the waiters of the cycle, with the key that each waits for.
 	ErrDeadlock = errors.New("advisory: deadlock")
 	// ErrPoolExhausted: every connection of the lock pool was in use. With more than one lock per connection,
-	// every connection was full. If the request timed out while it waited for a connection, the error is an
-	// ErrTimeout too. A nested request does not wait, because the holders of the other connections may be
+	// every connection was full. If the request timed out while it waited for a connection, the error also
+	// matches ErrTimeout. A nested request does not wait, because the holders of the other connections may be
 	// waiting too.
 	ErrPoolExhausted = errors.New("advisory: lock pool exhausted")
 
@@ -44,17 +44,19 @@ var (
 	// ErrUnavailable: PostgreSQL could not be reached, or has no free connection now. A later attempt can
 	// succeed.
 	ErrUnavailable = session.ErrUnavailable
-	// ErrRefused: PostgreSQL answered and refuses this client. Reasons are a wrong password, no such role or
-	// database, no line in pg_hba.conf, a missing privilege, or a login trigger that raises an error. Or
-	// this client refuses the server, because it cannot verify the server's certificate. A retry fails until
-	// the settings or the server are changed. If the server sent a *pgconn.PgError, the error wraps it.
+	// ErrRefused: PostgreSQL answered and refuses this client. Possible reasons are a wrong password, no
+	// such role or database, no matching line in pg_hba.conf, a missing privilege, or a login trigger that
+	// raises an error. The error can also mean that this client refuses the server, because it cannot verify
+	// the server's certificate. Retries fail until somebody changes the settings or the server. If the
+	// server sent a *pgconn.PgError, the error wraps it.
 	ErrRefused = session.ErrRefused
 	// ErrPooler: the connection goes through a transaction pooler, where session locks leak. Connect directly
 	// or through a pool in session mode. A lock in a transaction works through such a pooler, unless the
-	// driver keeps prepared statements. Then the call fails with this error, and the error's text says how to
-	// turn them off.
+	// driver keeps prepared statements. In that case the call fails with this error, and the error's text
+	// says how to turn them off.
 	ErrPooler = session.ErrPooler
-	// ErrStandby: the server is a standby, which would grant a key twice.
+	// ErrStandby: the server is a standby. It has locks of its own, so it would grant a key that is
+	// held on the primary.
 	ErrStandby = session.ErrStandby
 	// ErrLockTableFull: the server has no room for another lock, or the Locker has reached its own limit.
 	ErrLockTableFull = session.ErrLockTableFull
@@ -63,8 +65,8 @@ var (
 	ErrNoTransaction = session.ErrNoTransaction
 	// ErrOtherServer: the Locker reached a server that does not have the locks of the server it used before:
 	// an old primary that came back after a promotion, or another database cluster. If a request returns this
-	// error, it is an ErrUnavailable too. A Locker that reaches a promoted standby continues there. It loses
-	// the locks that it held on the old primary, with an ErrOtherServer as the cause.
+	// error, the error also matches ErrUnavailable. A Locker that reaches a promoted standby continues there.
+	// It loses the locks that it held on the old primary, with an ErrOtherServer as the cause.
 	ErrOtherServer = session.ErrOtherServer
 )
 
@@ -81,9 +83,9 @@ type Holder struct {
 	State           string // pg_stat_activity.state: "idle", "active", …
 	Shared          bool
 	// If Local, Since is the time at which the lock was granted. PostgreSQL does not record this time for
-	// the locks of other processes. Such a lock was granted after SessionSince, when its session began.
-	// For a prepared transaction, SessionSince is the time at which it was prepared, and the lock was
-	// granted before that.
+	// the locks of other processes. For those, SessionSince is the time at which the holder's session
+	// began, and the lock was granted after that. For a prepared transaction, SessionSince is the time at
+	// which it was prepared, and the lock was granted before that.
 	Since, SessionSince time.Time
 
 	whose session.Whose
@@ -120,7 +122,7 @@ func (h *Holder) String() string {
 	return b.String()
 }
 
-// A HeldError means that a try found the lock held. It matches ErrHeld.
+// A HeldError means that a call that does not wait found the lock held. It matches ErrHeld.
 type HeldError struct {
 	Key    namespace.Key
 	Holder *Holder // nil if the holder has released the lock since, or if the Locker could not query it; the error's text then says so
@@ -136,16 +138,16 @@ func (e *HeldError) Error() string {
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // A TimeoutError means that a wait ended without the lock. It matches ErrTimeout, ErrHeld if somebody
-// holds the key, and the cause of the context if that ended the wait.
+// holds the key, and the cause of the context if the context ended the wait.
 type TimeoutError struct {
 	Key    namespace.Key
 	Waited time.Duration
 	Holder *Holder // nil if nobody holds the lock now, if the holder is unknown (the error's text then says so), or if the wait was for a slot
 	Cause  error   // context.Cause if the context ended the wait; context.DeadlineExceeded from LockTx, because its wait ends before ctx does
 
-	// Slots is how many slots the semaphore has, 0 if the wait was for no slot. All slots were held at the
-	// last check. Holders lists the holders of the first slots: ten at most, and fewer if the Locker could
-	// not query all of them in a quarter of a second.
+	// Slots is how many slots the semaphore has, or 0 if the wait was not for a slot. All slots were held
+	// at the last check. Holders lists the holders of the first slots: ten at most, and fewer if the
+	// Locker could not query all of them in a quarter of a second.
 	Slots   int
 	Holders []Holder
 
@@ -300,8 +302,8 @@ func (e *reentrantError) Is(target error) bool { return target == ErrReentrant }
 // A deadlockError names a cycle. The caller waits for Cycle[0], whose holder waits for Cycle[1], and so on.
 // The last key is one that the caller holds. It matches ErrDeadlock.
 type deadlockError struct {
-	// If the cycle goes through other processes, only the keys of this process have names in Cycle. In a
-	// cycle of transactions, those are keys that its calls of LockTx had lately. It remembers a thousand at most.
+	// If the cycle goes through other processes, only the keys of this process have names in Cycle. In a cycle of
+	// transactions, those are the keys of its recent calls of LockTx. It remembers a thousand at most.
 	Cycle []namespace.Key
 	// Across lists the waits of a cycle through several processes, with their names for the keys, or through
 	// several transactions (LockTx). "" = the cycle is inside this process.

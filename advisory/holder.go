@@ -10,8 +10,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// askTimeout bounds the query for the holder of a lock, because the answer is a courtesy. A silent
-// server delays an error by this time.
+// askTimeout limits the query for the holder of a lock, because the answer is only extra
+// information. A silent server delays an error by this time.
 const askTimeout = 250 * time.Millisecond
 
 // maxHolders is the largest number of slot holders that an error names.
@@ -33,8 +33,8 @@ const (
 )
 
 // holder returns the holder of a key, nil if there is none. If the holder is unknown, it returns
-// why: no connection to ask on is available soon, or the answer does not arrive. It does not wait
-// for a connection that is in use.
+// why: no connection for the query is available soon, or the answer does not arrive. It does not
+// wait for a connection that is in use.
 func (c *core) holder(tag namespace.Tag) (h *Holder, unknown string) {
 	holders, unknown := c.holders([]namespace.Tag{tag})
 	if len(holders) > 0 {
@@ -128,8 +128,8 @@ func (c *core) borrow(until time.Time) *conn {
 	return nil
 }
 
-// ping asks the server whether a connection lives. It is called under mu, which it releases
-// meanwhile. It returns the loss, or the cause of ctx.
+// ping asks the server whether a connection is alive. It is called under mu, which it
+// releases meanwhile. It returns the loss, or the cause of ctx.
 func (c *core) ping(ctx context.Context, node *locktable.Conn) error {
 	r := &request{call: call{lock: &Lock{core: c}, ended: ctx.Done()}}
 	r.Carrier = r

@@ -59,15 +59,15 @@ func (l *Lock) PID() uint32 {
 }
 
 // Context returns a context for work under the lock. It is derived from the context of the
-// acquisition. It also ends when the lock is lost, with a *LostError as its cause, or released,
-// with ErrReleased as its cause. Pass it to nested acquisitions: it shows that this lock is
-// held, so that re-entrance and deadlocks are detected.
+// acquisition. It also ends when the lock is lost or released. Its cause is then a *LostError
+// or ErrReleased. Pass it to nested acquisitions: it shows that this lock is held, so that
+// re-entrance and deadlocks are detected.
 //
 // Its Err and Done check the clock. Work that wakes up after the process was stopped detects a lost
-// lock at its first check, before any goroutine could have notified it. The same is true of Err of
-// a context made from it by context.WithValue. A context made by context.WithCancel, WithTimeout or
-// an errgroup cannot check the clock: a timer cancels it, which takes a moment. Before a write that
-// must not be late, check this context itself.
+// lock at its first check, before any goroutine could have notified it. Err of a context derived
+// from it by context.WithValue does the same. A context derived by context.WithCancel, WithTimeout
+// or an errgroup cannot check the clock: a timer cancels it, which takes a moment. Before a write
+// that must not be late, check this context itself.
 func (l *Lock) Context() context.Context {
 	l.mu.Lock()
 	ctx := l.ctx
@@ -151,7 +151,7 @@ func (c *core) ended(l *Lock) {
 	delete(c.notes, l)
 }
 
-// liveNow is live, not under core.mu.
+// liveNow is live for callers that do not hold core.mu.
 func (l *Lock) liveNow() bool {
 	l.core.mu.Lock()
 	defer l.core.mu.Unlock()
@@ -184,8 +184,8 @@ func (l *Lock) live() bool { return l.hold.Phase() == locktable.Active }
 // lockContextKey is the key under which a lock's context carries the lock.
 type lockContextKey struct{}
 
-// carriedBy returns the innermost lock that a context carries, held or not, of any Locker. It is
-// not called under a mutex: a context can be code of the program.
+// carriedBy returns the innermost lock that a context carries, held or not, of any Locker. Do
+// not call it under a mutex: a context can be code of the program.
 func carriedBy(ctx context.Context) *Lock {
 	l, _ := ctx.Value(lockContextKey{}).(*Lock)
 	return l

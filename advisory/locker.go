@@ -75,8 +75,8 @@ func (c Config) dial(ctx context.Context, cc *pgx.ConnConfig) (session.Source, e
 	return pool, nil
 }
 
-// With returns a copy of the Locker whose calls use the given options in place of the Locker's.
-// The copy is cheap. It shares everything with the original, so Close closes both.
+// With returns a copy of the Locker whose calls use the given options in place of the
+// original's. The copy is cheap. It shares everything with the original, so Close closes both.
 func (l *Locker) With(options Options) *Locker {
 	return &Locker{core: l.core, options: options}
 }
@@ -150,7 +150,7 @@ func (l *Lock) run(fn func(ctx context.Context) error) (err error) {
 	return fn(l.Context())
 }
 
-// Acquire waits for the lock on key, at most for the Locker's Wait, and returns it. The caller must
+// Acquire waits for the lock on key, for at most the Locker's Wait, and returns it. The caller must
 // Release it.
 //
 // ctx bounds the wait, and the lock's context is derived from it. If ctx ends during the wait,
@@ -169,7 +169,7 @@ func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) 
 // TryAcquire takes the lock on key if it is free now. Otherwise the error is a *HeldError that
 // names the holder. Finding the holder costs one query. If the pool has no connection to spare,
 // that query is skipped, and the error names no holder. TryAcquire waits only for a connection of
-// the lock pool, at most for the Locker's Wait. Other errors are those of Acquire.
+// the lock pool, for at most the Locker's Wait. Other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, key namespace.Key) (*Lock, error) {
 	return l.try(ctx, key, true)
 }

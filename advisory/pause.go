@@ -7,9 +7,9 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// pauseEvery is how often a Locker that holds locks checks the clock. A check costs at worst the
-// wake-up of an idle Go process, 0.2 ms of a processor, whatever is held: a thousandth of one
-// processor.
+// pauseEvery is how often a Locker that holds locks checks the clock. At worst, a check wakes up
+// an idle Go process. That costs 0.2 ms of processor time, however many locks are held: a
+// thousandth of one processor.
 const pauseEvery = 200 * time.Millisecond
 
 // A pauseWatch detects that the process or the machine stood still while locks were held. A context
@@ -36,8 +36,9 @@ func (c *core) watchPauses() {
 	p.timer.Reset(pauseEvery)
 }
 
-// lookForPause ends the locks whose time ran out during a pause. A lock that was good at the last
-// check can expire without a pause only if the server is silent, which its session detects itself.
+// lookForPause ends the locks whose time ran out during a pause. Without a pause, a lock that was
+// good at the last check can expire only if the server is silent, and its session detects that
+// itself.
 func (c *core) lookForPause() {
 	c.mu.Lock()
 	p := &c.pauses
@@ -64,7 +65,7 @@ func (c *core) lookForPause() {
 
 // shortestPause is the shortest time that counts as a pause. A lock that was good does not expire
 // in less: it is pinged every third of SessionTTL, and good for nine tenths of it less LossDrain.
-// If that leaves little time, each check is taken for the end of a pause.
+// If that leaves little time, each check counts as the end of a pause.
 func (c Config) shortestPause() time.Duration {
 	return min(pauseEvery+pauseEvery/10, session.Times(c.SessionTTL, c.LossDrain).Slack())
 }

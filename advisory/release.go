@@ -50,7 +50,7 @@ func (c *core) release(l *Lock) error {
 	return nil
 }
 
-// lookAt checks whether sessions live, under mu, which it releases meanwhile.
+// lookAt checks whether sessions are alive, under mu, which it releases meanwhile.
 func (c *core) lookAt(conns []*locktable.Conn) {
 	c.unlocked(func() {
 		for _, n := range conns {
@@ -62,16 +62,16 @@ func (c *core) lookAt(conns []*locktable.Conn) {
 	}
 }
 
-// pingAll asks the server whether connections live, under mu, which it releases meanwhile. A
-// connection that does not live is lost afterwards.
+// pingAll asks the server whether connections are alive, under mu, which it releases
+// meanwhile. Afterwards, connections that are not alive are lost.
 func (c *core) pingAll(conns []*locktable.Conn) {
 	for _, n := range conns {
 		_ = c.ping(context.Background(), n) // an error is a loss, which the lock then has
 	}
 }
 
-// giveUp gives back the locks of an acquisition that nobody receives. It does not wait for the
-// server. From now on the lock is not held.
+// giveUp gives back the locks of an acquisition that returns no Lock to its caller. It does
+// not wait for the server. From now on the lock is not held.
 func (c *core) giveUp(l *Lock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,13 +82,13 @@ func (c *core) giveUp(l *Lock) {
 	c.run()
 }
 
-// Release gives the lock back. If it returns nil, the lock was held when Release was called, up to
-// the bound that the package's documentation states. Another process can then take it. If the lock
-// was lost, Release returns the *LostError. A second Release returns ErrReleased, so a deferred
-// Release does no harm.
+// Release gives the lock back. If it returns nil, the lock was held when Release was called,
+// within the limits that the package's documentation states. Another process can then take the
+// lock. If the lock was lost, Release returns the *LostError. A second Release returns
+// ErrReleased, so a deferred Release does no harm.
 //
-// Release takes no context, because nothing may stop it. A dead network delays it by some seconds
-// (5 s for each statement that it still has to send).
+// Release takes no context, because nothing may stop it. A dead network delays it by several
+// seconds (5 s for each statement that it still has to send).
 func (l *Lock) Release() error {
 	if l.core == nil {
 		return ErrReleased

@@ -46,8 +46,8 @@ type counters struct {
 	held, waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, unreported, waitSteps, batches, operations atomic.Int64
 }
 
-// Stats returns the current counters. They are read one after the other, so they need not fit
-// together exactly.
+// Stats returns the current counters. They are read one after the other, so they may not
+// match each other exactly.
 func (l *Locker) Stats() Stats {
 	c := l.core
 	if c == nil {
@@ -111,8 +111,8 @@ const heldPage = 256
 
 // Held yields the locks that this process holds through the Locker, in no particular order. A
 // lock that stays held from the call to the end of the iteration is yielded once. A lock that
-// was released before the call is not yielded. Each description shows the lock when it is
-// yielded, or shortly before.
+// was released before the call is not yielded. Each description shows the state of its lock
+// at the moment when the description is yielded, or shortly before.
 func (l *Locker) Held() iter.Seq[HeldLock] {
 	c := l.core
 	return func(yield func(HeldLock) bool) {

@@ -25,8 +25,8 @@ type Tracer struct {
 	// Open receives the Locker that the Tracer belongs to. From then on the Tracer may call its
 	// Stats and Held. If Open returns a function, it is called when the Locker is closed.
 	Open func(l *Locker) (closed func())
-	// Wait is called once for each request that has to wait, or for AcquireAll, once for each key
-	// that it has to wait for.
+	// Wait is called once for each request that has to wait. For AcquireAll, Wait is called once
+	// for each key that the call has to wait for.
 	Wait func(ctx context.Context, data WaitData)
 	// Acquire is called when a request ends, with the lock or with an error.
 	Acquire func(ctx context.Context, data AcquireData)
@@ -198,7 +198,7 @@ func (c *core) traceClose() {
 }
 
 // outlive calls a function of the program on its caller's goroutine. A panic is logged. The function can also end the
-// goroutine, so nobody calls outlive under mu, or without a defer that clears away what would be left behind.
+// goroutine, so do not call outlive under mu, or without a defer that clears away what would be left behind.
 func (c *core) outlive(ctx context.Context, f func()) {
 	failed := func(err error) {
 		c.tell(func(log *slog.Logger) { log.ErrorContext(ctx, "tracer panicked", slog.Any("panic", err)) })

@@ -35,11 +35,10 @@ type SQLTx interface {
 }
 
 // LockTx takes the locks on keys in a transaction of the caller. PostgreSQL releases them with
-// the commit or rollback, in the same instant in which the changes become visible. They
-// conflict with every other lock on the keys in the same database, unless both locks are
-// shared. LockTx needs no Locker, and there is no handle to release. It works through poolers
-// in session and transaction mode. A rollback to a savepoint that is older than a lock releases
-// the lock.
+// the commit or rollback, at the same instant as the changes become visible. The locks conflict
+// with every other lock on the keys in the same database, unless both locks are shared. LockTx
+// needs no Locker, and there is no handle to release. It works through poolers in session and
+// transaction mode. A rollback to a savepoint that is older than a lock releases the lock.
 //
 // LockTx asks the server whether there is a transaction. The type of tx does not matter: a
 // connection on which BEGIN was sent counts as a transaction, and a transaction in which COMMIT
@@ -47,48 +46,49 @@ type SQLTx interface {
 // ErrNoTransaction. On a standby nothing is locked either, and the error matches ErrStandby.
 //
 // Free keys cost two round trips in all, three in shared mode. Each key that LockTx has to wait
-// for costs three more, and another two for the keys after it.
+// for costs three more, and then the keys after it cost two more.
 //
 // LockTx takes the keys in a fixed order, whatever the order of the arguments, so two calls never
 // deadlock. Equal keys count once. It waits for at most TxOptions.Wait, for all keys together. If
 // ctx has a deadline, the wait ends 100 ms before it, so that the error can name the holder. If
-// less than 400 ms is left, the wait takes at most three quarters of it. If the session or the
-// transaction has set a shorter lock_timeout, that timeout ends the wait for a key. A
+// less than 400 ms is left, the wait takes at most three quarters of that time. If the session or
+// the transaction has set a shorter lock_timeout, that timeout ends the wait for a key. A
 // lock_timeout that is only a default of the role or database does not.
 //
 // LockTx queues behind the Lockers and transactions that are already waiting, and no reader
-// overtakes a waiting writer. Like pg_advisory_xact_lock, a wait is one statement, here of a minute
-// at most. statement_timeout does not end it. Until the wait ends, the transaction has a snapshot
-// that VACUUM sees, and log_lock_waits logs it. CREATE INDEX CONCURRENTLY waits for the end of the
-// whole transaction.
+// overtakes a waiting writer. Like a call of pg_advisory_xact_lock, a wait is one statement. Here,
+// a statement waits for at most a minute, and then another one follows. statement_timeout does not
+// end the wait. Until the wait ends, the transaction has a snapshot that VACUUM sees, and
+// log_lock_waits logs the wait. CREATE INDEX CONCURRENTLY waits for the end of the whole
+// transaction.
 //
-// After these errors the transaction goes on, and settings such as lock_timeout are as before:
+// After these errors the transaction can continue, and settings such as lock_timeout are unchanged:
 //
 //   - *HeldError: TxOptions.Try is set, and a key is held. Nothing was locked.
-//   - *TimeoutError: the wait is over. The error names the holder. It matches
+//   - *TimeoutError: the wait timed out. The error names the holder. It matches
 //     context.DeadlineExceeded if ctx's deadline ended the wait. The transaction keeps the locks
 //     that it got before.
-//   - ErrDeadlock: transactions wait for each other, and PostgreSQL found it after
+//   - ErrDeadlock: transactions wait for each other, and PostgreSQL detected that after
 //     deadlock_timeout, 1 s by default. The transaction is not aborted and keeps the locks that it
-//     got before: roll it back, so that the others can continue. If the cycle goes through another
+//     got before: roll it back, so that the others can continue. If the cycle includes another
 //     statement, such as an UPDATE that waits for a row, PostgreSQL may end that statement
 //     instead, with 40P01. A cycle that includes a Locker's lock is not detected, and ends with a
 //     *TimeoutError.
 //   - ErrReentrant: ctx carries a lock of a Locker, and that lock conflicts with a key. Nothing
-//     was locked. No ctx carries the locks that LockTx took. So a call that waits for its own
+//     was locked. The locks that LockTx took are in no ctx. So a call that waits for its own
 //     transaction times out, and the *TimeoutError says that a transaction of this process holds
 //     the key.
 //   - namespace.ErrInvalidKey: there is no key, or an invalid one. Nothing was locked.
 //
-// If the server accepts calls of the advisory lock functions but locks nothing, the error matches
+// If the server accepts calls to the advisory lock functions but locks nothing, the error matches
 // errors.ErrUnsupported. Any other error comes from the driver, or is ErrLockTableFull. After
 // ErrLockTableFull, PostgreSQL has aborted the transaction.
 //
 // If ctx is canceled during the wait, the driver ends the transaction: pgx closes its connection. If ctx reaches
 // its deadline, the driver does so only if this process has not read the server's answer 2 s later. So a process
 // that is stopped for that long, for example by SIGSTOP, also loses its transaction. database/sql ends a
-// transaction with the context of its BeginTx. In isolation levels above read committed, the transaction's
-// snapshot can be older than the lock, so take the lock first.
+// transaction when the context that BeginTx received ends. In isolation levels above read committed, the
+// transaction's snapshot can be older than the lock, so take the lock first.
 func LockTx(ctx context.Context, tx PgxTx, options TxOptions, keys ...namespace.Key) error {
 	return options.lock(ctx, fromPgx(tx), keys)
 }
@@ -285,8 +285,8 @@ func (l *txLock) deadlock(cycle []pgsession.CycleStep) error {
 	return e
 }
 
-// named returns the key with this tag, by name if this process knows it: a call of LockTx had the key
-// lately, or it is an integer entity of a namespace of this call's keys.
+// named returns the key with this tag, by name if this process knows it: a recent call of LockTx had
+// the key, or it is an integer entity of a namespace of this call's keys.
 func (l *txLock) named(tag namespace.Tag) namespace.Key {
 	for _, key := range l.all {
 		if key.Tag() == tag {
@@ -309,9 +309,10 @@ func (l *txLock) named(tag namespace.Tag) namespace.Key {
 	return keyOf(tag)
 }
 
-// reentrant rejects a key that ctx carries a lock on, of any Locker. Two conditions must hold. The
-// server has that lock on one of its sessions, in this database. And the lock is in the way: it
-// excludes this one, or a writer waits for it, and this call would wait behind that writer.
+// reentrant rejects a key that ctx carries a lock on, of any Locker. It does so if two conditions
+// hold. The server has that lock on one of its sessions, in this database. And the lock is in the
+// way: it excludes the new one, or a writer waits for it, and this call would wait behind that
+// writer.
 func (l *txLock) reentrant(ctx context.Context) error {
 	for _, key := range l.keys {
 		for outer, _ := ctx.Value(lockContextKey{}).(*Lock); outer != nil; outer, _ = outer.parent.Value(lockContextKey{}).(*Lock) {
@@ -331,7 +332,7 @@ func (l *txLock) reentrant(ctx context.Context) error {
 	return nil
 }
 
-// pids returns the pids of the sessions that a complete lock is on.
+// pids returns the process IDs of the sessions that a complete lock is on.
 func (l *Lock) pids() []uint32 {
 	var pids []uint32
 	for _, n := range l.hold.Conns() {

@@ -6,11 +6,11 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// txNames is a memory of the keys that calls of LockTx and LockSQLTx in this process had, for the errors
-// of later calls: the server knows a key's tag alone. It overwrites old keys.
+// txNames remembers the keys of earlier LockTx and LockSQLTx calls in this process, for the errors of
+// later calls: the server knows only the tag of a key. New keys overwrite old ones.
 var txNames keyNames
 
-// longestName is the length of an entity that is remembered.
+// longestName is the maximum length of an entity that is remembered.
 const longestName = 256
 
 type keyNames struct {

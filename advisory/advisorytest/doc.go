@@ -23,8 +23,8 @@
 // What differs from PostgreSQL:
 //
 //   - A holder learns of the end of its session at once. No session is ever in
-//     doubt, and Stats counts no pings, watches and pid checks.
-//   - LockTx and LockSQLTx lock in a transaction of the caller, and so need a
-//     real PostgreSQL server.
+//     doubt, and Stats counts no pings, watches or pid checks.
+//   - LockTx and LockSQLTx take locks in a transaction of the caller, so they
+//     need a real PostgreSQL server.
 //   - The lock table is never full. Only Config.MaxLocks limits the locks.
 package advisorytest

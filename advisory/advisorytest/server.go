@@ -25,8 +25,8 @@ func (s *Server) Open(config advisory.Config) (*advisory.Locker, error) {
 }
 
 // Kill ends the session with this pid, like pg_terminate_backend, and reports whether
-// there was one. Its locks are free when Kill returns. Another goroutine notifies their
-// holders.
+// there was one. Its locks are free when Kill returns. Another goroutine notifies the
+// holders of these locks.
 func (s *Server) Kill(pid uint32) bool { return s.memory.Kill(pid) }
 
 // KillSessions ends all sessions, like a restart of the server. Sessions that hold
@@ -54,6 +54,6 @@ func (s *Server) Holders(key namespace.Key) (holders []advisory.Holder) {
 // many callers wait behind it.
 func (s *Server) Waiters(key namespace.Key) int { return s.memory.Waiters(key) }
 
-// Locked returns the tags of all held keys, in their order. It leaves out the turnstiles
-// of keys that have waiters.
+// Locked returns the tags of all held keys, sorted. It leaves out the turnstiles of keys
+// that have waiters.
 func (s *Server) Locked() []namespace.Tag { return s.memory.Locked() }
