@@ -36,7 +36,7 @@ var _ introspect.Source = answerer{}
 func (c answerer) Connected() bool { return c.connected.Load() > 0 }
 
 // Answer implements introspect.Source. While it inspects the locks of one connection, no lock of the
-// Locker can change. If any request waits, the same is true while it inspects all keys.
+// Locker can change. While it inspects all keys because a request waits, no lock can change either.
 func (c answerer) Answer(q introspect.Question, into *introspect.Answer) {
 	now := c.present()
 	held := c.heldFor(q)

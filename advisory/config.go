@@ -86,11 +86,11 @@ type Config struct {
 	// the keys of AcquireAll).
 	MaxLocks int
 
-	// Wait limits how long a whole request for a lock takes: getting a connection from the pool,
-	// the wait itself, attempts to connect to any number of hosts, and the checks of a new
-	// connection. When the time is over, the Locker queries the server for the holder. A silent
-	// server delays the error by at most half a second. 0 = 15 s; NoTimeout = until the context
-	// ends.
+	// Wait is the time limit of a request for a lock. It covers everything: getting a connection
+	// from the pool, the wait itself, attempts to connect to any number of hosts, and the checks
+	// of a new connection. When the time is over, the Locker queries the server for the holder.
+	// A silent server delays the error by at most half a second. 0 = 15 s; NoTimeout = until the
+	// context ends.
 	Wait time.Duration
 
 	// SessionTTL is the server's idle_session_timeout on lock connections. If a lock's holder is

@@ -44,7 +44,7 @@ var (
 	// ErrUnavailable: PostgreSQL could not be reached, or has no free connection now. A later attempt can
 	// succeed.
 	ErrUnavailable = session.ErrUnavailable
-	// ErrRefused: PostgreSQL answered and refuses this client. Possible reasons are a wrong password, no
+	// ErrRefused: PostgreSQL answered, but refuses this client. Possible reasons are a wrong password, no
 	// such role or database, no matching line in pg_hba.conf, a missing privilege, or a login trigger that
 	// raises an error. The error can also mean that this client refuses the server, because it cannot verify
 	// the server's certificate. Retries fail until somebody changes the settings or the server. If the

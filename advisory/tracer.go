@@ -12,8 +12,8 @@ import (
 
 // A Tracer has functions that are called when something happens to a lock. nil functions are not
 // called. If a function panics, the panic is logged and has no other effect. If a function ends its
-// goroutine, as FailNow of a test does, the call that it reports on does not return. If that call is
-// an acquisition, it leaves no lock.
+// goroutine, as FailNow of a test does, the reported call does not return. If that call is an
+// acquisition, no lock stays held.
 //
 // The functions run on the goroutine where the event happens, without a mutex held. They must be
 // quick and safe for concurrent use. Loss, and Release after it, run on a goroutine of their own,

@@ -75,9 +75,9 @@ type SQLTx interface {
 //     instead, with 40P01. A cycle that includes a Locker's lock is not detected, and ends with a
 //     *TimeoutError.
 //   - ErrReentrant: ctx carries a lock of a Locker, and that lock conflicts with a key. Nothing
-//     was locked. The locks that LockTx took are in no ctx. So a call that waits for its own
-//     transaction times out, and the *TimeoutError says that a transaction of this process holds
-//     the key.
+//     was locked. A ctx never carries the locks that LockTx took. So a call that waits for its
+//     own transaction times out, and the *TimeoutError says that a transaction of this process
+//     holds the key.
 //   - namespace.ErrInvalidKey: there is no key, or an invalid one. Nothing was locked.
 //
 // If the server accepts calls to the advisory lock functions but locks nothing, the error matches
