@@ -20,7 +20,7 @@
 //   - lease/leasehttp requests them from a lock server
 //   - lease/leasetest keeps them in memory, for tests, and has the test suite that all stores pass
 //
-// lease/shared builds locks from leases that several clients can hold at once.
+// lease/shared uses leases to build locks that several clients can hold at once.
 //
 // # What it guarantees
 //
@@ -37,22 +37,23 @@
 //
 // Liveness:
 //
-//   - L1, progress by expiry: if a client died, its name can be granted again once its lease has
-//     expired and the LockDelay that it asked for, if any, is over. This does not depend on a
-//     sweep.
+//   - L1, progress by expiry: if a client dies, the name that it leased can be granted again
+//     once the lease has expired and its LockDelay, if it has one, is over. This does not depend
+//     on a sweep.
 //   - L2, bounded retry: a refused caller learns how long the name may stay unavailable, and when
-//     to retry. The delay before the retry is random, and a second at most, so that retries spread
+//     to retry. The delay before the retry is random, and at most a second, so that retries spread
 //     out.
 //
 // # What it does not guarantee
 //
-// A lease does not prove that nobody else is working. A holder that is paused does not notice
-// that its lease ends, and continues to work until it checks. Only the resource that it writes
-// to can refuse its writes, by the token. In PostgreSQL, the Guard of lease/postgres does that.
+// A lease does not prove that nobody else is working. A paused holder does not notice that its
+// lease ends. When it resumes, it continues to work until it checks. Only the resource that it
+// writes to can refuse its writes, by the token. In PostgreSQL, the Guard of lease/postgres
+// does that.
 //
-// A store grants in no particular order and keeps no record of waiters. A layer in front of the store can queue them, as the
-// lock server does with long polls. If several servers share one store, one of them is active, and the others forward to it.
-// A store is only as available and as durable as the place where it keeps its data.
+// A store grants leases in no particular order and keeps no record of waiters. A layer in front of the store can queue them,
+// as the lock server does with long polls. If several servers share one store, one of them is active, and the others forward
+// to it. A store is only as available and as durable as the place where it keeps its data.
 //
 // # When to trust a lease
 //
@@ -96,7 +97,7 @@
 //	the lease expires while it works       the token fences off its late writes; Renew returns *ExpiredError or *StaleError
 //	a renewal arrives late                 refused: *ExpiredError, or *StaleError if a successor has the lease
 //	a release arrives late                 refused in the same way; the successor's lease is untouched
-//	two acquire at once                    one gets the lease, the other *HeldError
+//	two clients acquire at once            one gets the lease, the other *HeldError
 //	the answer to an acquire is lost       with an idempotency key, the same request gets the same lease; without one, the lease expires unused
 //	the answer to a release is lost        a repeated release is not an error
 //	an acquire is delivered twice          with an idempotency key, the second gets the same lease while it is current; without one, *HeldError;

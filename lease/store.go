@@ -91,8 +91,9 @@ type AcquireRequest struct {
 	// that lease unchanged, instead of a second one. "" = none; at most MaxName bytes.
 	IdempotencyKey string
 
-	// If the lease expires without a release, nobody gets the name for LockDelay after that,
-	// so that writes that its holder has already sent can arrive. 0 = none; at most MaxTTL.
+	// If the lease expires without a release, nobody gets the name for LockDelay after that.
+	// So writes that its holder has already sent have time to arrive. 0 = none; at most
+	// MaxTTL.
 	LockDelay time.Duration
 
 	// Nobody gets the name again for MinHold after the acquisition, even if it is released
@@ -159,7 +160,7 @@ const (
 	MinTTL      = 10 * time.Millisecond
 	MaxTTL      = 24 * time.Hour
 
-	// LongestLifetime is a hundred years; all stores and protocols can count that.
+	// LongestLifetime is a hundred years. All stores and protocols can represent it.
 	LongestLifetime = 100 * 365 * 24 * time.Hour
 
 	DefaultRetention  = time.Hour

@@ -30,9 +30,9 @@ func (m Moment) Passed() bool { return m.at.Passed() }
 func (m Moment) Time() time.Time { return m.at.Mono }
 
 // Trust returns the Moment up to which a client may act on a lease. sent is the result of Now from
-// just before the client sent the request that l answers. The store cannot have begun to count
-// before that, however long the answer took. Trust subtracts margin from the end; 0 = a tenth of
-// Remaining, negative = none.
+// just before the client sent the request that l answers. However long the answer took, the
+// lease's time cannot have begun before that Moment. Trust subtracts margin from the end; 0 = a
+// tenth of Remaining, negative = none.
 //
 // If an earlier request for the same lease yields a later Moment, that one stays valid: no renewal
 // shortens a lease.

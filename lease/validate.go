@@ -120,7 +120,7 @@ func validateTTL(ttl time.Duration) error {
 	return nil
 }
 
-// orMissing is a TTL as errors show it.
+// orMissing formats a TTL for an error.
 func orMissing(ttl time.Duration) string {
 	if ttl == 0 {
 		return "missing or 0"

@@ -73,8 +73,8 @@ func (c *change) renew(ctx context.Context, s *Store, k kind, touched *bool) (on
 // commit runs the transaction. It returns the token of the new row, or 0 if the change must be
 // decided again. That is so if something else came before: then nothing was done. It is also so if
 // the transaction renewed a lease while etcd's leader changed: it was done, but it is unknown which
-// leader counts the lease. After an error the outcome is unknown. The view is a guess no more if
-// something was done, or may have been.
+// leader counts the lease. After an error the outcome is unknown. If something was done, or may
+// have been, the view is no longer a guess.
 func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error) {
 	e, err := s.era(ctx)
 	if err != nil {
@@ -164,7 +164,8 @@ func (s *Store) transaction(c *change, e era, text string) (t *transaction, ende
 	return t, ended
 }
 
-// outdated keeps what a transaction read that did nothing, because its view is outdated.
+// outdated keeps the data that a transaction read when it did nothing, because its view was
+// outdated.
 func (s *Store) outdated(c *change, e era, a answer) (err error) {
 	s.views.drop(c.row.Name)
 	s.views.saw(c.v.made, a.header)
@@ -190,9 +191,9 @@ func (s *Store) forget(era int64) {
 	s.views.forget()
 }
 
-// counted checks that the same leader counted the time of the new etcd leases and committed the
-// keys attached to them. A leader that was replaced, but does not know it yet, renews leases that
-// the new one counts from an earlier time.
+// counted checks that one leader both counts the time of the new etcd leases and committed the
+// keys attached to them. A leader that has been replaced, but does not know it yet, renews leases
+// that the new leader counts from an earlier time.
 func (s *Store) counted(ctx context.Context, c *change, last *etcdserverpb.ResponseHeader) error {
 	for term := c.v.term(); term != int64(last.RaftTerm); {
 		term = int64(last.RaftTerm)

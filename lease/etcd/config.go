@@ -23,13 +23,13 @@ const (
 	DefaultTimeout = 4 * time.Second
 )
 
-// A Config says where the cluster is. Client.Endpoints is required. The zero value of every other
-// field is a good default.
+// A Config describes the cluster and the Store. Client.Endpoints is required. The zero value of
+// every other field is a good default.
 type Config struct {
 	// Client is the configuration of etcd's client: Endpoints, all members of the cluster; and TLS,
 	// Username and Password, if the cluster requires them. DialTimeout defaults to Timeout.
-	// DialKeepAliveTime defaults to 2 s, so that the client leaves a silent member. Without a
-	// Logger, etcd's client logs nothing.
+	// DialKeepAliveTime defaults to 2 s, so that the client disconnects from a silent member.
+	// Without a Logger, etcd's client logs nothing.
 	Client clientv3.Config
 
 	// Prefix is the prefix of all keys. Stores with one Prefix in one cluster are one store. "" =
@@ -44,7 +44,7 @@ type Config struct {
 	// retention. No lease depends on it. nil = time.Now.
 	Wall func() time.Time
 
-	// Logger receives a message if a cluster has a different history than expected. nil =
+	// Logger receives a message if the cluster does not have the expected history. nil =
 	// nothing is logged.
 	Logger *slog.Logger
 }

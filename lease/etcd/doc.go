@@ -28,27 +28,27 @@
 //
 // # What time it is
 //
-// A lease lasts as long as one of its keys exists, which is attached to an etcd lease. The
-// cluster's leader counts that down on its monotonic clock, and removes the key by a transaction,
-// in the order of all others. From then on no read finds the lease, and it never becomes valid
-// again. LockDelay, MinHold and MaxLifetime are keys of the same kind.
+// Each lease has a key that is attached to an etcd lease, and lasts as long as that key exists.
+// The cluster's leader counts the etcd lease down on its monotonic clock, and removes the key by
+// a transaction, in order with all other transactions. From then on no read finds the lease, and
+// it never becomes valid again. LockDelay, MinHold and MaxLifetime are keys of the same kind.
 //
 //   - etcd counts whole seconds. A TTL, LockDelay, MinHold or MaxLifetime is rounded up, never
 //     down. A TTL is no less than etcd allows: one and a half election timeouts, 2 s with etcd's
 //     defaults. Remaining says how much was granted.
-//   - A lease lasts up to a second longer than that, because etcd checks twice a second, and ends
-//     at most 1,000 leases in a second.
-//   - A new leader of the cluster starts all etcd leases anew. Leases, delays and lifetimes last
-//     longer then, by no more than their whole time. They are never shorter: if the leader changed
-//     between the count and the transaction, the lease is counted again.
+//   - A lease lasts up to a second longer than it was granted for, because etcd checks twice a
+//     second, and ends at most 1,000 leases in a second.
+//   - A new leader of the cluster starts all etcd leases anew. Leases, delays and lifetimes then
+//     last longer, by at most their full length. They are never shorter: if the leader changed
+//     between the count and the transaction, the lease is counted again from the start.
 //   - A leader can be stopped, or its machine or disk can hang. When it resumes, it ends the leases
 //     that are over by its own count, even if the next leader has renewed them (etcd issue 15247,
 //     partly fixed in etcd 3.7). So the first renewal in each term of etcd's leaders replaces the
 //     etcd leases of the lease, its LockDelay and MaxLifetime. No earlier leader counts the new
-//     ones. That costs one more message for each, once in a term. A lease that has not been renewed
+//     ones. That costs one more message for each, once per term. A lease that has not been renewed
 //     since then ends no earlier than its last renewal said; Get can report a longer time.
 //   - AcquiredAt, ExpiresAt and the times that Sweep uses come from the writer's wall clock. They
-//     are moved so that the times of one name never contradict each other.
+//     are adjusted so that the times of one name never contradict each other.
 //
 // # Why tokens rise
 //
@@ -68,7 +68,7 @@
 //   - the difference between the length of the log and the number of revisions, if it has fallen. It
 //     never falls within one history, but a snapshot that was restored under the same names,
 //     addresses and token has a new, short log
-//   - the greatest revision that this process has seen, if the cluster's is less
+//   - the cluster's greatest revision, if it is less than the greatest that this process has seen
 //
 // The other stores detect the new era at their first acquire that is refused because of it, and
 // continue in it.
@@ -108,8 +108,8 @@
 //     plus Config.Timeout, and the server starts it again. Until then its waiters poll once a
 //     second.
 //   - A server has one put in flight at a time, with all pending names, up to 64 KiB, and reads the
-//     key every 5 s. The key keeps the last put. The others are history, like each change of a
-//     lease: make etcd compact it, with --auto-compaction-retention=1h.
+//     key every 5 s. The key keeps only the last put. The earlier ones are in etcd's history, like
+//     each change of a lease: make etcd compact it, with --auto-compaction-retention=1h.
 //
 // # What is stored
 //
@@ -130,7 +130,7 @@
 //	renew              the same
 //	release            a transaction
 //	release and grant  as for acquire: a lock server hands a lock over to its next waiter. Where a lock is passed on
-//	                   quickly, the message goes out before the release, and the hand-over is the transaction
+//	                   quickly, the message goes out before the release, and the hand-over is only the transaction
 //	refusal, Get       a read, and a message for each time that is reported
 //
 // A transaction is one commit of etcd. A cycle of acquire and release needs two, as with
@@ -146,13 +146,14 @@
 //     If the members allow less (--max-txn-ops, --max-request-bytes), it is sent in parts.
 //   - If a shared transaction gets no answer, its outcome is unknown to all its callers, as with a
 //     transaction of their own. If a caller's context ends, the transaction continues.
-//   - Locks of one TTL that are acquired or renewed at the same time share an etcd lease, which was
-//     renewed for them. It is not renewed again while it has a key: the next renewal of a lock
-//     attaches the lock to another one. So the end of one lock does not affect the others.
+//   - Locks with the same TTL that are acquired or renewed at the same time share an etcd lease,
+//     which is renewed once for all of them. That etcd lease is not renewed again while it has a
+//     key: the next renewal of a lock attaches the lock to another etcd lease. So the end of one
+//     lock does not affect the others.
 //
 // Further savings:
 //
-//   - A Store remembers the last 8,192 names or so that it changed. If it does not remember a name,
+//   - A Store remembers about the last 8,192 names that it changed. If it does not remember a name,
 //     it must read it first, which costs one more request. If another store has changed the name,
 //     the transaction does nothing, reads the name, and is decided again.
 //   - A Store reuses the etcd leases of released locks, up to 1,024. For each TTL, it gets one in
@@ -160,8 +161,8 @@
 //     waits for that commit instead of the message.
 //   - RenewAll has 200 renewals under way at a time.
 //
-// A Store of 0.1.0 does not know shared etcd leases, and fails for names that have one. Do not run
-// both at a time.
+// A Store of version 0.1.0 does not know shared etcd leases, and fails for names that have one. Do
+// not run both versions at the same time.
 //
 // # Rights
 //
@@ -171,7 +172,7 @@
 //
 // # When things go wrong
 //
-//	a member dies, or is cut off           the others serve; after the leader's death when they have elected one: about a second
+//	a member dies, or is cut off           the others serve; after the leader's death once they have elected another: about a second
 //	no majority                            *lease.BusyError, or an unknown outcome, after Config.Timeout
 //	the store is with the minority         the same: it reads nothing old
 //	a member is stopped and resumes        the others serve; it catches up

@@ -36,7 +36,8 @@ type era struct {
 const (
 	eraSize = 1 << 40 // tokens
 	format  = 1
-	// slack allows for the two numbers of a surplus, which a member does not read at one moment.
+	// slack allows for the fact that a member does not read the two numbers of a surplus at one
+	// moment.
 	slack = 64
 )
 
@@ -58,8 +59,8 @@ func (e *eras) get(connection int64) (known era, forgotten int, ok bool) {
 	return e.known, e.forgotten, e.known.revision != 0 && e.connection == connection
 }
 
-// set stores the era that was read after so many were forgotten, unless one was forgotten
-// meanwhile.
+// set stores the era that was read, unless an era has been forgotten since the read
+// began, when the count of forgotten ones was forgotten.
 func (e *eras) set(found era, connection int64, forgotten int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -73,7 +73,8 @@ func undone(ctx context.Context, err error) error {
 
 // failed converts the error of a transaction. The outcome is unknown, except if etcd refuses the
 // transaction before it begins. The answer that there is no space is not such a refusal: etcd
-// checks again while it runs the transaction, completes it, and answers so.
+// checks again while it runs the transaction, and can complete the transaction and still give
+// that answer.
 func failed(ctx context.Context, err error) error {
 	if e := denied(err); e != nil {
 		return e

@@ -9,7 +9,7 @@ import (
 // mostKnown is how many names a Store remembers at most.
 const mostKnown = 8192
 
-// views are the names as this Store's own last transactions left them. Each is a guess, because
+// A views holds names as this Store's own last transactions left them. Each is a guess, because
 // others change names too, and etcd removes marks. A transaction that was decided on a guess
 // compares it with the data. An answer without a transaction needs a read.
 //

@@ -90,9 +90,9 @@ func (p *spares) leave(m mark) (spare mark, ok bool) {
 	return mark{}, false
 }
 
-// grant returns an etcd lease that lasts from no earlier than the call. No leader of a term before
-// term, which a read has shown, counts it. A spare one (reused) may have been renewed by a later
-// leader; the transaction then shows that.
+// grant returns an etcd lease whose time begins no earlier than the call. No leader of a term
+// before term, which a read has shown, counts it. A spare one (reused) may have been renewed by a
+// later leader; the transaction then shows that.
 func (s *Store) grant(ctx context.Context, asked, term int64) (m mark, reused bool, err error) {
 	for {
 		m, last, ok := s.spare.take(asked)

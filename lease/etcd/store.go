@@ -102,8 +102,8 @@ func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, err
 	}
 }
 
-// Close ends the store's connections. Leases continue. Operations in progress and later ones fail;
-// later ones with an error that matches lease.ErrClosed. Closing the store again is not an error.
+// Close ends the store's connections. Leases continue. Operations in progress fail. Later ones
+// fail with an error that matches lease.ErrClosed. Closing the store again is not an error.
 func (s *Store) Close() error {
 	s.closed.Do(func() {
 		s.close()

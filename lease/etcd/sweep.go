@@ -34,8 +34,9 @@ type swept struct {
 	rules.Sweeping
 }
 
-// Sweep implements [lease.Store]. Leases end without it: it counts leases and forgets names. It
-// reads all names, some thousands in one call. Held is the count of the last complete pass.
+// Sweep implements [lease.Store]. Leases end without it: it counts leases and forgets names.
+// Each call reads some thousands of names, and the next call continues from there. Held is the
+// count of the last complete pass through all names.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (total lease.SweepResult, err error) {
 	if err := r.Validate(); err != nil {
 		return total, err

@@ -57,7 +57,7 @@ func batchOf(group []*sending) []byte {
 	return b.Bytes()
 }
 
-// refused returns the turn of all sendings of a batch that has another answer than its results. A
+// refused returns the turn of all sendings of a batch whose answer is not a list of results. A
 // server that does not take batches, such as one of an earlier version, gets plain requests for a
 // while.
 func (l *line) refused(a answer) turn {
@@ -107,8 +107,8 @@ func (l *line) answer(group []*sending, a answer) {
 	}
 }
 
-// goesAlone reports whether nothing was done, and an operation that is alone can wait for what is in
-// the way: a holder, or what keeps the store, such as a locked row.
+// goesAlone reports whether nothing was done, and the operation, if it is sent alone, can wait for
+// what is in its way: a holder, or something that delays the store, such as a locked row.
 func goesAlone(k *call, r wire.RawBatchResult) bool {
 	kind := wire.TypeBusy
 	switch {

@@ -31,8 +31,8 @@ type call struct {
 	gathering *gathering // nil = none
 }
 
-// sharedSendings is how often a call can share a request with others. If that brings no answer, one
-// of them may be what costs all of them their answers, so that the next sending is alone.
+// sharedSendings is how often a call can share a request with others. If no answer comes, one of
+// the calls may be the reason why all of them get none, so the next sending is alone.
 const sharedSendings = 2
 
 // wait returns the rest of the time to wait.
@@ -44,7 +44,7 @@ func (k *call) wait() time.Duration {
 }
 
 // ask sends a call, and resends it if its answer was lost, until ctx ends. It decodes each answer
-// into a new body, so that no part of a truncated one remains. The Moment is from before the
+// into a new body, so that nothing remains of a truncated answer. The Moment is from before the
 // sending that was answered.
 func ask[B any](ctx context.Context, c *Client, k *call) (B, lease.Moment, error) {
 	var body B
@@ -124,8 +124,8 @@ func readOf(p *wire.Problem) func(*wire.Problem, string) error {
 }
 
 // isOfLease reports whether a problem is the store's answer about the lock. Any other problem comes
-// from a server that did not look at the request. Then an earlier sending may have been carried
-// out, by this server before its rights and policies changed, or by another.
+// from a server that did not look at the request. In that case an earlier sending may have been
+// carried out, by another server, or by this one before its rights and policies changed.
 func isOfLease(p *wire.Problem) bool {
 	switch p.Type {
 	case wire.TypeHeld, wire.TypeStale, wire.TypeExpired, wire.TypeNotFound:

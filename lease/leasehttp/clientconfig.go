@@ -42,7 +42,7 @@ type ClientConfig struct {
 	// the system's certificates.
 	TLS *tls.Config
 
-	// HTTPClient sends the requests; TLS must then be nil. nil = the Client has its own, which
+	// HTTPClient sends the requests; TLS must then be nil. nil = the Client makes its own, which
 	// uses HTTP/1.1 and keeps up to 1,024 connections. If you set one, it should have no Timeout.
 	// With HTTP/2, it needs a way to detect a silent connection, because all requests share one
 	// connection.
@@ -64,9 +64,9 @@ type ClientConfig struct {
 	// the remaining time. So the others can be tried before the context or the lease ends.
 	Timeout time.Duration
 
-	// Resends is how often a request is sent again if its answer was lost. That is safe: the
-	// servers give the same answer. 0 = 3, or once to each server if there are more; negative =
-	// never, and the next request goes to another server.
+	// Resends is how often a request is sent again if its answer was lost. Resending is safe:
+	// the servers give the same answer. 0 = 3, or once to each server if there are more;
+	// negative = never, and the next request goes to another server.
 	Resends int
 
 	// Logger receives one warning for each call of AcquireWithRetry or Do that waits because

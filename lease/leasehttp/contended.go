@@ -2,8 +2,8 @@ package leasehttp
 
 import "sync"
 
-// contended knows some locks for which the client had to wait last. An acquire that waits for one of
-// them goes alone: in a batch, it would hear that the lock is held.
+// A contended remembers some locks for which the client last had to wait. An acquire that waits for
+// one of them is sent alone: in a batch, it would only learn that the lock is held.
 type contended struct {
 	mu    sync.Mutex
 	names map[string]struct{}

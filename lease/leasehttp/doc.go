@@ -33,23 +33,23 @@
 //	answer that no lock server gives
 //
 // All other answers are about the lease or the request (held, stale, invalid, denied, too many
-// requests), and are returned. Each time it has tried all servers once, the client pauses. The
+// requests), and are returned. Each time the client has tried all servers once, it pauses. The
 // first pause is random, and at most 40 ms. Each further pause is twice as long, up to 10 s.
 // Resends bounds how often a request is sent again.
 //
-// If a server is silent, the client waits for Timeout before it tries the next one, plus the
-// time for which the request itself waits. A renewal gives each server less time, so that the
-// others can be tried before the lease ends: with two servers, a third of the lease's remaining
-// time. If a server dies, its waiting clients wait at the next one, behind the clients that are
-// already there.
+// If a server is silent, the client waits for Timeout, plus the time for which the request
+// itself waits. Then it tries the next server. A renewal gives each server less time, so that
+// the others can be tried before the lease ends: with two servers, a third of the lease's
+// remaining time. If a server dies, its waiting clients wait at the next one, behind the
+// clients that are already there.
 //
 // # Locks that several hold
 //
-// With AcquireOptions.Slots, the client requests a slot of a lock that up to that many clients may
-// hold at once. With Shared and Exclusive, it requests a reader's or a writer's lease. AcquireShare
-// sends one such request. Such a lease is renewed, lost and released like any other. Lease.Share
-// returns its slot and its fence. See lease/shared for the guarantees. A server of an older version
-// refuses these requests.
+// With AcquireOptions.Slots = n, the client requests one of n slots of a lock, so that up to n
+// clients may hold the lock at once. With Shared and Exclusive, it requests a reader's or a
+// writer's lease. AcquireShare sends one such request. Such a lease is renewed, lost and released
+// like any other. Lease.Share returns its slot and its fence. See lease/shared for the guarantees.
+// A server of an older version refuses these requests.
 //
 // # Many leases
 //
@@ -63,12 +63,12 @@
 //
 // Concurrent calls of one client share requests. While a batch or four plain requests are under
 // way, further acquires are collected, and go out together in the next batch. The same is done
-// for renewals and releases. Acquires on the one hand, and renewals and releases on the other,
-// do not delay each other. The renewals of one RenewAll call, and those that heartbeats share,
-// are always sent as a batch. A call that no other call joins is sent as a plain request.
+// for renewals and releases. Acquires do not delay renewals and releases, and are not delayed
+// by them. The renewals of one RenewAll call, and those that heartbeats share, are always sent
+// as a batch. A call that no other call joins is sent as a plain request.
 //
 //   - Each call has its own result, as if it had been sent alone. If a caller's context ends, the
-//     others get their results.
+//     other callers still get their results.
 //   - If the answer to a batch is lost, each of its calls is sent again with its idempotency key.
 //     The second time, it can share a request too. After that it is sent alone, because one of the
 //     calls may have caused the loss.
@@ -97,7 +97,7 @@
 //	the answer to an acquire     the client sends the request again, with its idempotency key: the same lease
 //	the answer to a renewal      the client sends it again: the lease is prolonged once more
 //	the answer to a release      the client sends it again, with its idempotency key: it succeeds, even if
-//	                             another has the lock since. The store keeps the last release of each lock, for all servers,
+//	                             another holder has the lock by then. The store keeps the last release of each lock, for all servers,
 //	                             if it is a lease.KeyedReleaser, as ours are; a server also remembers its last 4,096, until it ends
 //	the connection to a waiter   the client sends the request again, with its idempotency key, while the first one still waits: both get the same lease
 //	a waiting client             its place in the queue; a lease that was granted at that moment is given back if the request had no idempotency key, else it expires

@@ -21,8 +21,9 @@ type ForceReleaseRequest struct {
 }
 
 // ForceRelease ends the lease of another holder. It needs a Token with the right admin. It returns
-// the ended lease, without its ID, and for how long its LockDelay prevents a new grant. It does not
-// prove that the holder has stopped: the holder continues until its next renewal fails.
+// the ended lease, without its ID, and for how long its LockDelay prevents a new grant. A forced
+// release does not prove that the holder has stopped: the holder continues until its next renewal
+// fails.
 //
 // Errors:
 //

@@ -71,10 +71,10 @@ type heartbeat struct {
 //
 // The returned context is for the work. It ends with ctx, and when the lease is released. It also
 // ends, with a *LostError as its cause, when the lease can no longer be trusted. Whatever the
-// renewals returned, that is before the server grants the lock to another holder. Its Err and Done
-// check the clock: after a suspension of the machine, they find the end even before any timer has
-// run. A channel that Done returned earlier, and derived contexts, can then be late by an
-// Interval.
+// renewals returned, the context ends before the server grants the lock to another holder. Its Err
+// and Done check the clock: after a suspension of the machine, they find the end even before any
+// timer has run. A channel that Done returned earlier, and derived contexts, can then be late by
+// an Interval.
 //
 // The returned channel receives an error for each failed renewal and, last, the *LostError if
 // there is one. It is then closed. You need not read it.
@@ -152,8 +152,8 @@ func (h *heartbeat) run(ctx context.Context) {
 	h.keeper.Close()
 }
 
-// await lets others renew the lease with theirs, before its next renewal is due. A failed renewal
-// is tried again alone.
+// await lets other heartbeats renew the lease with theirs, before its next renewal is due. A
+// failed renewal is tried again alone.
 func (h *heartbeat) await(wait time.Duration) (shorter time.Duration, answers <-chan error) {
 	failures := h.keeper.Failures()
 	if failures == 0 {

@@ -10,10 +10,10 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// A line makes batches of what the goroutines of a client ask of one server at the same time. While
-// a batch or some plain requests are under way, other sendings gather, and go out together in the
-// next batch. A sending that finds few under way, or that no other joins, is a plain request. So is
-// each sending for a while after the server took no batch.
+// A line makes batches of the calls that the goroutines of a client send to one server at the same
+// time. While a batch or some plain requests are under way, other sendings gather, and go out
+// together in the next batch. A sending that finds few under way, or that no other joins, is a
+// plain request. After a server has refused a batch, each sending is a plain request for a while.
 type line struct {
 	server *transport
 	goFunc func(func()) bool // starts a goroutine; false = the client is closed
@@ -51,11 +51,12 @@ const (
 	// maxBody bounds the size in bytes of a batch, below a server's default limit.
 	maxBody = 192 << 10
 
-	// plainFor is how long all requests are plain after a server took no batch, such as one of an
-	// earlier version.
+	// plainFor is how long all requests are plain after a server has refused a batch, as one of
+	// an earlier version does.
 	plainFor = time.Minute
 
-	// perOperation bounds the bytes that an operation of a batch has beside its body and its name.
+	// perOperation bounds the bytes that an operation of a batch has in addition to its body and
+	// its name.
 	perOperation = 32
 
 	verbAcquire = "acquire"
@@ -117,7 +118,7 @@ func (l *line) send(ctx context.Context, k *call, data []byte, timeout time.Dura
 }
 
 // enter returns a flight if the sending can go at once, alone. Else it returns the sending, which
-// waits for its turn. If it returns neither, the line is of no use.
+// waits for its turn. If it returns neither, the line cannot be used.
 func (l *line) enter(ctx context.Context, k *call, data []byte, timeout time.Duration) (*flight, *sending) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +148,8 @@ func newSending(ctx context.Context, k *call, data []byte, timeout time.Duration
 func (l *line) isPlain() bool { return l.plain != nil && !l.plain.Passed() }
 
 // A gathering is several calls that come at the same time. They share requests from the first on,
-// because the line keeps what comes until all of them are there, or for patience.
+// because the line holds back what arrives until all of them are there, or until patience is
+// over.
 type gathering struct {
 	line    *line
 	flight  *flight // for which the others gather
@@ -221,7 +223,7 @@ func (l *line) land(f *flight) {
 	}
 }
 
-// end lets those go that gathered during a flight.
+// end sends the calls that gathered during a flight.
 func (l *line) end(f *flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,10 +29,10 @@ type AcquireOptions struct {
 	MinHold     time.Duration
 	MaxLifetime time.Duration
 
-	// Slots requests a slot of the lock, which up to that many clients may have at once. Shared
-	// requests a slot of which there are any number. Exclusive requests the whole lock, which is
-	// granted while nobody has a slot. See AcquireShare. Set at most one of the three. Without any,
-	// the request is for an ordinary lease, which is a different lock.
+	// Slots = n requests one of n slots of the lock, which up to n clients may hold at once. Shared
+	// requests one of any number of slots. Exclusive requests the whole lock, which is granted
+	// while nobody has a slot. See AcquireShare. Set at most one of the three. Without any, the
+	// request is for an ordinary lease, which is a different lock.
 	Slots     int
 	Shared    bool
 	Exclusive bool
@@ -55,7 +55,7 @@ type AcquireOptions struct {
 // AcquireWithRetry acquires a lease, and waits for it within the bounds of options. It waits in the
 // server's queue, or retries at about the time that the server recommends. It also retries if the
 // server cannot be reached. On failure it returns the last error, such as a *lease.HeldError, or
-// ctx's cause. The outcome is also unknown in one more case. An earlier attempt got no answer, and
+// ctx's cause. The outcome is also unknown in one more case: an earlier attempt got no answer, and
 // the server refused the last attempt without checking the lease, for example because a policy has
 // become narrower.
 func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, options AcquireOptions) (*Lease, error) {

@@ -26,8 +26,8 @@ func (s *servers) leave(server int64) {
 	s.current.CompareAndSwap(server, (server+1)%int64(len(s.all)))
 }
 
-// isElsewhere reports whether another server may answer better: this one gave no answer that says
-// anything about the lease or the request. nil = no answer at all.
+// isElsewhere reports whether another server may give a better answer, because this one said
+// nothing about the lease or the request. nil = no answer at all.
 func isElsewhere(p *wire.Problem) bool {
 	return p == nil || p.Status == http.StatusServiceUnavailable || wire.KindOfType(p.Type).Read == nil
 }

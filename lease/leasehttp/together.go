@@ -9,8 +9,8 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// A together holds the heartbeats of a client that wait for their next renewal. The first one that
-// is due also renews those that are due soon.
+// A together holds the heartbeats of a client that wait for their next renewal. The first
+// heartbeat that is due also renews the leases of those that are due soon.
 type together struct {
 	mu      sync.Mutex
 	waiting map[*heartbeat]struct{}

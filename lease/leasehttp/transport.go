@@ -80,7 +80,7 @@ func newTransport(c *ClientConfig, base *url.URL) *transport {
 }
 
 // newConnections speaks only HTTP/1.1. A sending that gets no answer in time closes its connection,
-// so that the next one takes another.
+// so that the next sending uses another one.
 func newConnections(config *tls.Config) *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,

@@ -22,7 +22,7 @@ type handOverFunc = func(context.Context, lease.ReleaseRequest) (l lease.Lease, 
 const (
 	// aheadAge is how old a preparation may be. The lease is shorter by as much.
 	aheadAge = time.Second
-	// aheadShare is the part of a TTL that it may be old.
+	// aheadShare limits the age of a preparation to this fraction of the TTL: a twentieth.
 	aheadShare = 20
 	// aheadTime bounds the wait for the store.
 	aheadTime = 250 * time.Millisecond
@@ -88,7 +88,7 @@ func (p *preparation) use(o *outcome, ttl time.Duration) handOverFunc {
 	return p.handOver
 }
 
-// cancel gives back what was prepared in vain.
+// cancel gives back a preparation that was not used.
 func (p *preparation) cancel() {
 	if p != nil && p.undo != nil {
 		p.undo()

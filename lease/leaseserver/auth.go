@@ -52,7 +52,7 @@ func ParseRight(text string) (Right, error) {
 type Token struct {
 	Secret string // 16 random bytes at least; "" = Certificate is used instead
 
-	// Certificate is cn:NAME or san:NAME; the NAME * matches any. cn is the common name of a
+	// Certificate is cn:NAME or san:NAME. The NAME * matches any name. cn is the common name of a
 	// certificate's subject. san is one of its DNS names, IP addresses, URIs and email addresses.
 	// If several tokens match, the first one counts. A request with a bearer token has only that
 	// token's rights, and not those of its certificate. Only certificates that were verified in
@@ -154,7 +154,7 @@ func (s *Server) authorize(r *http.Request, from *hop, need Right) (*bearerToken
 }
 
 // of returns the token of a request: by its header, or else by the client's certificate. nil = the
-// server does not know it.
+// server does not know the token.
 func (k *knownTokens) of(r *http.Request, from *hop) *bearerToken {
 	leaf := bearer.Leaf(r.TLS)
 	switch {
@@ -166,7 +166,8 @@ func (k *knownTokens) of(r *http.Request, from *hop) *bearerToken {
 	return k.at(k.set.Certified(leaf), leaf)
 }
 
-// at returns one token, for the bearer of a certificate, if it was by that. nil = i is negative.
+// at returns one token, with the bearer of a certificate if the certificate selected it. nil = i is
+// negative.
 func (k *knownTokens) at(i int, leaf *x509.Certificate) *bearerToken {
 	if i < 0 {
 		return nil

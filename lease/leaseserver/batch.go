@@ -155,7 +155,7 @@ func (b *batch) mayAsk(name, verb string) error {
 }
 
 // withinRate charges the rate of the client's address for operation i. The request itself was charged
-// as one operation. If another server forwarded it, that happened there.
+// as one operation. If another server forwarded the request, that server has charged it.
 func (b *batch) withinRate(i int) bool {
 	address := b.request.RemoteAddr
 	if h := b.caller.hop; h.isProven() {
@@ -197,8 +197,8 @@ func (b *batch) run(lines [][]int) {
 	_ = running.Wait()
 }
 
-// one carries out one operation. If the batch has already taken as long as one operation may take,
-// or its client has left, the operation is refused.
+// one carries out one operation. It refuses the operation if the batch has already taken as long
+// as one operation may take, or if the client has left.
 func (b *batch) one(i int) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -55,9 +55,9 @@ type Config struct {
 	AllowInsecure bool
 
 	// Peers are the other servers of the store, and the election of the active one. Zero = there are
-	// no other servers, or each server has queues of its own. Then there is no order between waiters
-	// of different servers. They poll, and take turns: see the package's documentation on several
-	// servers.
+	// no other servers, or each server has queues of its own. In the second case there is no order
+	// between the waiters of different servers: they poll, and take turns. See the package's
+	// documentation on several servers.
 	Peers Peers
 
 	// MaxBody is the maximum size of a body in bytes. 0 = 256 KiB, which has room for a batch of 1,000 operations.
@@ -66,7 +66,7 @@ type Config struct {
 	// MaxWait is the maximum of ?wait=; the server shortens longer waits to it. 0 = 1 min.
 	MaxWait time.Duration
 
-	// MaxWaiters is how many requests can wait for locks at a time, and also how many can watch
+	// MaxWaiters is how many requests can wait for locks at a time. As many more can watch
 	// locks. Further requests are refused as busy. 0 = 10,000.
 	MaxWaiters int
 
@@ -86,8 +86,8 @@ type Config struct {
 	TTLPolicies []TTLPolicy
 
 	// PollInterval is how often the first waiter for a lock checks whether the lock became free
-	// other than through this server. It varies by up to a half. 0 = 1 s; negative = never, for a
-	// store that has no other writers.
+	// other than through this server. It varies by up to a half. 0 = 1 s; negative = never, for
+	// a store that has no other writers.
 	PollInterval time.Duration
 
 	// SweepInterval is how often the monitor sweeps the store; see lease.SweepRequest. 0 = 5 s.
@@ -100,13 +100,13 @@ type Config struct {
 	// StoreTimeout bounds one operation of the store. 0 = 5 s.
 	StoreTimeout time.Duration
 
-	// ReadTimeout bounds the arrival of a request. 0 = 10 s.
+	// ReadTimeout bounds the time in which a request must arrive. 0 = 10 s.
 	ReadTimeout time.Duration
 
-	// IdleTimeout bounds the life of an unused connection. 0 = 2 minutes.
+	// IdleTimeout is how long an unused connection stays open. 0 = 2 minutes.
 	IdleTimeout time.Duration
 
-	// ShutdownTimeout bounds the end of Serve. 0 = 15 s.
+	// ShutdownTimeout bounds how long Serve takes to end. 0 = 15 s.
 	ShutdownTimeout time.Duration
 
 	// The server registers its metrics with Registry, and /metrics shows that registry. nil = the
@@ -124,8 +124,8 @@ const (
 	sharePatience   = time.Second
 )
 
-// answerTime is the longest time until a request is answered that waits for this long. A share takes
-// longest.
+// answerTime is the longest time until the answer to a request that waits for this long. A share
+// takes longest.
 func (c *Config) answerTime(wait time.Duration) time.Duration {
 	return wait + sharePatience + shareOperations*c.StoreTimeout
 }

@@ -46,8 +46,8 @@ func (lq *lockQueue) quit(w *waiter) {
 	}
 }
 
-// bequeath moves the next sending of a request that leaves to its place, if it is the first of them.
-// So all sendings together wait at the place of the earliest.
+// bequeath is for a request that leaves the queue. If it is the first sending, the next sending
+// moves to its place. So all sendings wait together at the place of the earliest.
 func (lq *lockQueue) bequeath(w *waiter) {
 	if w.request.IdempotencyKey == "" {
 		return

@@ -73,26 +73,26 @@
 // # Who sees the id of a lease
 //
 // GET shows the lease_id only to bearers of a Token with the right Admin, because anyone who knows
-// the ID can release the lease. Apart from them, only the holder should know it. A request that
+// the ID can release the lease. Apart from admins, only the holder should know it. A request that
 // its Token does not allow is refused with 403 and the type forbidden.
 //
 // # Releases by force
 //
 // With force-release, an admin ends the lease of another holder. The server reads the record with
 // Store.Get, and then releases the claim that it found. If the lease was renewed in between, it
-// is ended all the same. If a successor got a lease in between, that lease is not ended. A
-// request that names a lease_id or a fencing_token ends only that lease, and can be sent again;
-// leasehttp always names one. If it is sent again while the lock_delay_ms is not over, the answer
-// depends on what it names. With a fencing_token, the answer is the same as before, with the time
-// of the end as acquired_at and expires_at. With a lease_id, the answer is lease-stale.
+// still ends. If a successor got a lease in between, that lease does not end. A request that
+// names a lease_id or a fencing_token ends only that lease, and can be sent again; leasehttp
+// always names one. If it is sent again while the lock_delay_ms is not over, the answer depends
+// on what it names. With a fencing_token, the answer is the same as before, with the time of the
+// end as acquired_at and expires_at. With a lease_id, the answer is lease-stale.
 //
 // A forced release does not prove that the holder has stopped: the holder detects the end at its
 // next renewal. If the holder asked for a lock_delay_ms, that delay counts from the forced
 // release, as after an expiry. For that time the server itself takes a lease on the lock, in the
 // same store operation if the store is a lease.HandOverer. If the min_hold_ms is not over, it
-// takes precedence, and nobody gets the lock only for the rest of the min_hold_ms. The server
-// logs one line, lease_force_released at Warn: outcome (released, refused, or unknown), by
-// (Token.Name), from, lock, owner_id, fencing_token, reason, lock_delay_ms; never a lease_id.
+// takes precedence: the lock then stays unavailable only for the rest of the min_hold_ms. The
+// server logs one line, lease_force_released at Warn: outcome (released, refused, or unknown),
+// by (Token.Name), from, lock, owner_id, fencing_token, reason, lock_delay_ms; never a lease_id.
 //
 // # Answers
 //
@@ -133,13 +133,13 @@
 //
 // So a grant costs one acquire, however many requests wait. With a store that is a
 // lease.HandOverer, it does not even cost that: the release itself hands the lock to the
-// first request. A request leaves the queue when its client disconnects or its time is over.
+// first request. A request leaves the queue when its client disconnects or its wait is over.
 //
-// When its time is over, a request gets lock-held only under two conditions: since the
-// request arrived, the store has found the lock held, and has received no operation on
-// the lock after that. Otherwise the server sends one acquire to the store, as for a
-// request that does not wait, for at most StoreTimeout. So a store that is silent or
-// refuses operations leads to 503, never to lock-held.
+// When its wait is over, a request gets lock-held only if two conditions are met: the
+// store has found the lock held since the request arrived, and has received no
+// operation on the lock after that. Otherwise the server sends one acquire to the
+// store, as for a request that does not wait, for at most StoreTimeout. So a store
+// that is silent or refuses operations leads to 503, never to lock-held.
 //
 // A client may send a request several times, with the same owner and idempotency key. As long as any
 // of these copies waits, all share the earliest one's place in the queue. All of them get the lease
@@ -166,7 +166,7 @@
 //
 //   - A waiting request moves to the next active server as soon as there is one.
 //     The new server queues these requests in the order in which they arrive.
-//   - A request is forwarded once at most. A server that is not active refuses it with 421
+//   - A request is forwarded at most once. A server that is not active refuses it with 421
 //     (server-not-active), and the server that forwarded it answers on its own.
 //   - If the active server dies before it answers, the outcome is unknown, and the client
 //     gets store-unavailable. The forwarding server repeats only reads. Clients resend with
@@ -199,40 +199,41 @@
 // notifies the others that it wants the lock. At its next release, the server that has the lock then
 // lets the others have it, and its own waiters hold back for 200 ms. So busy servers take turns of
 // about a PollInterval, and no waiter starves. A server may be unable to receive the messages of the
-// others, for example behind a pooler in transaction mode. Then every ten PollIntervals, it lets them
-// have the lock, for 1.6 PollIntervals. With a store that is not a lease.Messenger, only one server
-// may have waiters for a lock: use Peers.
+// others, for example behind a pooler in transaction mode. In that case, every ten PollIntervals it
+// lets the others have the lock for 1.6 PollIntervals. With a store that is not a lease.Messenger,
+// only one server may have waiters for a lock: use Peers.
 //
 // # Watching
 //
 // A GET with ?wait= waits for a change. It is answered with the current record as soon as the
-// version differs from ?index=, or when its time is over. Without ?index=, the index is 0, which is
-// also the version of an unknown lock. A change by this server is answered at once. A change by
-// another server is answered when that server notifies this one, or after a PollInterval. An expiry
-// is answered when a sweep has found it. A change costs one read of the store, however many
+// version differs from ?index=, or when its wait is over. Without ?index=, the index is 0, which is
+// also the version of an unknown lock. The server reports at once what was changed through it. It
+// reports a change by another server when that server notifies it, or after a PollInterval. It
+// reports an expiry when a sweep has found it. A change costs one read of the store, however many
 // requests watch the lock. MaxWaiters requests can watch at a time, in addition to those that wait
 // for locks.
 //
 // # Locks that several hold
 //
-// An acquire with slots, 1 to 1000, requests a slot of the lock, which that many clients may
-// hold at once. With mode shared, any number of clients may hold a slot. With mode exclusive,
-// it requests the whole lock, which is granted while nobody has a slot. The guarantees, and
-// what happens to requests that die, are those of lease/shared, even with several servers on
-// one store.
+// An acquire with slots = n, 1 to 1000, requests one of n slots of the lock, so that n
+// clients may hold the lock at once. With mode shared, any number of clients may hold a slot.
+// With mode exclusive, the acquire requests the whole lock, which is granted while nobody has
+// a slot. The guarantees, and what happens to requests that die, are those of lease/shared,
+// even with several servers on one store.
 //
-// The answer's lock is the slot's own name, job::slot::0002; the whole lock's is job::slot::0000.
-// To renew and release the lease, use that name. To see the holders of all slots, list the prefix
-// job::slot::. The answer's share_of is the lock, and its fence rises across all shares of the
-// lock. Leases on such names cannot be acquired in any other way. A lease that is acquired
-// without slots and mode is a different lock, even if it has this lock's name.
+// In the answer, lock is the slot's own name: job::slot::0002 for slot 2 of job, and
+// job::slot::0000 for the whole lock. To renew and release the lease, use that name. To see the
+// holders of all slots, list the prefix job::slot::. In the answer, share_of is the lock, and
+// fence rises across all shares of the lock. Leases on such names cannot be acquired in any other
+// way. A lease that is acquired without slots and mode is a different lock, even if it has this
+// lock's name.
 //
 // ?wait= is first come, first served here too, whatever each request needs: a later request waits
 // behind one that needs more free slots. A waiter is notified of a slot that was released through
 // this server; otherwise it checks every PollInterval. If the lock is taken, a request without
 // ?wait= is answered at once; otherwise it waits behind others for at most a second. If a request
 // with an idempotency key is sent again, to any server, it gets the share that it got before, even
-// if other requests wait in between. It looks for that share after PollInterval, then after twice
+// if other requests are ahead of it. It looks for that share after PollInterval, then after twice
 // that time, and so on, and when it is refused. If a request with mode exclusive and an
 // idempotency key gives up, it keeps others out for 5 s, because it can be resent.
 //

@@ -22,8 +22,8 @@ import (
 //   - wanted: a request waits for a lock that another server's clients pass to each other. That
 //     server then lets the others have it once: see queue.release.
 //
-// A lost message costs a PollInterval. Anybody who can send messages can make a waiter ask in vain,
-// or delay a hand-over by standBackTime.
+// A lost message costs a PollInterval. Anybody who can send messages can make a waiter query the
+// store in vain, or delay a hand-over by standBackTime.
 type feed struct {
 	messenger lease.Messenger // nil = the store has none
 	queue     *queue
@@ -111,7 +111,7 @@ func (f *feed) hasOthers() bool {
 	return time.Since(f.others) < othersTime
 }
 
-// isDeaf reports whether other servers may have queues, and this one cannot hear of them.
+// isDeaf reports whether other servers may have queues, and this one cannot receive their messages.
 func (f *feed) isDeaf() bool {
 	return f != nil && f.messenger != nil && !f.elected() && !f.hears.Load()
 }
@@ -127,10 +127,11 @@ func (f *feed) isWanted(name string) bool {
 	return ok && time.Since(at) < f.wantedTime()
 }
 
-// wantedTime is for how long a lock counts as wanted: one that waits says so again with each poll.
+// wantedTime is how long a lock counts as wanted. A server that still waits for it sends the
+// message again with each poll.
 func (f *feed) wantedTime() time.Duration { return 2 * max(f.queue.poll, DefaultPollInterval) }
 
-// letGo records that the others could have a lock.
+// letGo records that the other servers have had their chance to get a lock.
 func (f *feed) letGo(name string) {
 	if f == nil {
 		return
@@ -153,7 +154,7 @@ func (f *feed) put(message string) {
 	}
 }
 
-// send sends messages as they come. One that could not be sent is sent again.
+// send sends messages as they come, and retries those that could not be sent.
 func (f *feed) send(ctx context.Context) {
 	for failures := 0; ; {
 		select {

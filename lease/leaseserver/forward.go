@@ -140,8 +140,8 @@ type forwardedAnswer struct {
 	body   []byte
 }
 
-// there sends the request to the active server. After an error that matches errNotActive, nothing
-// was done. After another one the outcome is unknown: the active server can be stopped, and carry the
+// there sends the request to the active server. After an error that matches errNotActive, nothing was
+// done. After any other error the outcome is unknown: the active server can be stopped, and carry the
 // request out when it continues.
 func (t *transit) there(target string) (*forwardedAnswer, error) {
 	base, err := baseURL(target)

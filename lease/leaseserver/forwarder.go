@@ -17,8 +17,8 @@ import (
 	"github.com/pglatch/pglatch/internal/pause"
 )
 
-// A forwarder decides where the requests of this server are answered: at the active server, as long
-// as that answers each second, or else here.
+// A forwarder decides where the requests of this server are answered: at the active server as long
+// as its probes, one a second, are answered, otherwise here.
 type forwarder struct {
 	peers     Peers
 	transport atomic.Pointer[peerTransport]

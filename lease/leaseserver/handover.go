@@ -13,7 +13,7 @@ import (
 
 // release ends a lease. If the store can hand a lock over, the first waiter gets it by the same
 // operation of the store; else the first waiter asks. If another server wants the lock, the waiters
-// of this one stand back for a moment: otherwise they would pass it to each other for ever.
+// of this one stand back for a moment: otherwise they would keep passing it to each other.
 func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	return q.releaseKeyed(ctx, lease.ReleaseRequest{Claim: c})
 }
@@ -91,10 +91,11 @@ func (q *queue) listen(w *waiter, o outcome) *outcome {
 }
 
 const (
-	// standBackTime is how long waiters stand back for those of another server, which a message wakes.
+	// standBackTime is how long waiters stand back for the waiters of another server, which a message
+	// wakes.
 	standBackTime = 200 * time.Millisecond
-	// deafTurns is for how many poll intervals the waiters of a server that hears no messages pass a
-	// lock to each other. Then they stand back until waiters elsewhere have polled.
+	// deafTurns is how many poll intervals the waiters of a server that receives no messages pass a
+	// lock to each other. After that they stand back until waiters elsewhere have polled.
 	deafTurns = 10
 )
 

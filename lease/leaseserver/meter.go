@@ -9,7 +9,7 @@ import (
 )
 
 // A meter wraps a store, and bounds and measures its operations. If a client hangs up, a change in
-// progress still completes: half a change helps nobody.
+// progress still completes, because half a change helps nobody.
 type meter struct {
 	store   lease.Store
 	hander  lease.HandOverer     // the store; nil = it cannot

@@ -91,7 +91,7 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 // errAwaited is the cause of the error for an acquire in a batch of a lock that others wait for.
 var errAwaited = errors.New("others wait for the lock")
 
-// giveWay refuses to overtake those who wait for a lock: nothing is done.
+// giveWay refuses an acquire that would overtake waiters for the lock: nothing is done.
 func (q *queue) giveWay(name string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -141,8 +141,8 @@ func (q *queue) stand(lq *lockQueue, w *waiter) outcome {
 	}
 }
 
-// awaitTurn blocks until a request is the first that waits, and returns nil; or until it has
-// another outcome.
+// awaitTurn blocks until a request is the first waiter, and then returns nil, or until the
+// request has another outcome.
 func (q *queue) awaitTurn(lq *lockQueue, w *waiter) *outcome {
 	select {
 	case <-w.turn: // even if the time is over: each request asks at least once, if none is before it

@@ -29,7 +29,7 @@ func (s *Server) renewMany(ctx context.Context, requests []lease.RenewRequest) (
 	return results, err
 }
 
-// renewAtOnce is how many renewals run at a time on a store that takes them one by one.
+// renewAtOnce is how many renewals run at a time on a store that has no operation for many.
 const renewAtOnce = 16
 
 // errNotReached is the error of the renewals that a slow batch did not reach.

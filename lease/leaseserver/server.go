@@ -95,9 +95,9 @@ func (s *Server) ListenAndServe(ctx context.Context, address string) error {
 }
 
 // Serve answers requests until ctx ends or Shutdown is called. It returns when the requests in
-// progress are answered, after ShutdownTimeout at the latest. After an orderly end it returns
-// nil. It closes the listener. On an address that is not loopback, it refuses to start without
-// TLS, or without Tokens or Authorize, unless AllowInsecure is set.
+// progress are answered, at the latest after ShutdownTimeout. After an orderly shutdown it
+// returns nil. It closes the listener. On an address that is not loopback, it refuses to start
+// without TLS, or without Tokens or Authorize, unless AllowInsecure is set.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	if err := s.checkExposure(ctx, listener.Addr()); err != nil {
 		_ = listener.Close()
@@ -105,7 +105,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	// The monitor ends last, because other servers must hear what is released meanwhile.
+	// The monitor ends last, because other servers must be notified of releases during the
+	// shutdown.
 	monitorCtx, stopMonitor := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopMonitor()
 	wg.Go(func() { s.Monitor(monitorCtx) })
@@ -131,8 +132,8 @@ func (s *Server) serve(listener net.Listener) error {
 }
 
 // Shutdown makes /readyz fail, ends Serve, refuses waiting requests as busy, and blocks until all
-// others are answered. If ctx ends before that, it closes their connections and returns an error.
-// Store operations in progress can still take effect.
+// other requests are answered. If ctx ends before that, it closes their connections and returns
+// an error. Store operations in progress can still take effect.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.shutdown.Do(func() {
 		s.draining.Store(true)

@@ -108,7 +108,7 @@ func (s shareStore) Sweep(ctx context.Context, r lease.SweepRequest) (lease.Swee
 // A handingStore can also hand leases over.
 type handingStore struct{ shareStore }
 
-// HandOver is for a request that keeps a gate and takes the whole lock. Waiters see the
+// HandOver is for a request that holds a gate and takes the whole lock. Waiters see the
 // name as held throughout.
 func (s handingStore) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	asked := boottime.Present()

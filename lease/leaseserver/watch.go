@@ -11,9 +11,9 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// Watches are the locks that requests watch for changes. Changes by this server, and messages of
-// other servers, wake the watchers of a lock. In addition, one of the watchers polls the store.
-// However many watch, a change costs one read of the store.
+// A watches holds the locks that requests watch for changes. Changes by this server, and
+// messages of other servers, wake the watchers of a lock. In addition, one of the watchers polls
+// the store. However many watch, a change costs one read of the store.
 type watches struct {
 	queue *queue
 	mu    sync.Mutex

@@ -13,9 +13,9 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Contention is a group of clients that compete for a few names. They acquire (some of them
-// twice, with one idempotency key), renew, release, and release again. Or they let their lease
-// expire, and then try to renew and to release it.
+// A Contention is a group of clients that compete for a few names. They acquire leases
+// (sometimes twice, with one idempotency key), renew, release, and release again. Or they let
+// their leases expire, and then try to renew and release them.
 type Contention struct {
 	Clients    int           // concurrent; 0 = 50
 	Names      int           // 0 = 3: contended-0, contended-1, …

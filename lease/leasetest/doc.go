@@ -10,7 +10,7 @@
 //
 //	leasetest.Run(t, leasetest.Harness{New: func(t *testing.T) lease.Store { … }})
 //
-// A History records the answers that clients of any store got, even while servers die and answers
-// are lost. It checks these answers against the model of a lease. Clients in other processes and
-// languages can write Operations for it.
+// A History records the answers that the clients of any store receive, even while servers die and
+// answers are lost. It checks these answers against the model of a lease. Clients in other
+// processes and languages can write Operations for it.
 package leasetest

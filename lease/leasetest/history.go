@@ -52,8 +52,8 @@ type trust struct {
 	released time.Duration // the first call that released it; 0 = none
 }
 
-// A loss is a refusal of a lease that its client still trusted. It is none if the client had begun
-// to release it.
+// A loss is a refusal of a lease that its client still trusted. A refusal after the client has
+// begun to release the lease is not a loss.
 type loss struct {
 	of        *trust
 	at, until time.Duration
@@ -82,11 +82,11 @@ func (h *History) Counts() Counts {
 	return h.counted
 }
 
-// Check returns nil if a correct store can have given all answers. It checks exclusive ownership by
-// the store's clock and by the clients' trust, and strictly rising tokens. The store must not have
-// refused a lease that its client could still trust, and the order of operations must agree with
-// the times of calls and answers. If the history is illegal, the error matches ErrIllegal. If the
-// check did not finish within limit, it returns another error.
+// Check returns nil if a correct store could have given all the answers. It checks exclusive
+// ownership by the store's clock and by the clients' trust, and strictly rising tokens. The store
+// must not have refused a lease that its client could still trust, and the order of operations must
+// agree with the times of calls and answers. If the history is illegal, the error matches
+// ErrIllegal. If the check did not finish within limit, it returns another error.
 func (h *History) Check(limit time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,7 +109,7 @@ func (h *History) Check(limit time.Duration) error {
 }
 
 // visible leaves out the acquires of unknown outcome that no answer can need: nobody was refused because of their holder,
-// and no claim on their name was stale. Without them as many orders are legal, and far fewer are to be tried.
+// and no claim on their name was stale. Without them, the verdict is the same, and there are far fewer orders to try.
 func visible(all []porcupine.Operation) []porcupine.Operation {
 	type who struct{ name, holder string }
 	needed := make(map[who]bool)

@@ -56,9 +56,9 @@ var outcomes = map[string]func(o *Operation) error{
 	"store-not-ready": func(*Operation) error { return lease.ErrBusy },
 }
 
-// Add records an operation. Add the operations of each client in their order. Either all
-// operations of a History must be recorded by Add, or none. The error reports an invalid
-// Operation, such as one with an unknown verb.
+// Add records an operation. Add the operations of each client in the order of its calls.
+// Either all operations of a History must be recorded by Add, or none. The error reports
+// an invalid Operation, such as one with an unknown verb.
 func (h *History) Add(o Operation) error {
 	c := call{verb: verb(o.Verb), claim: o.claim(), key: o.Key}
 	switch {

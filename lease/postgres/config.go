@@ -13,8 +13,8 @@ import (
 // DefaultLockTimeout is the default of Config.LockTimeout.
 const DefaultLockTimeout = time.Second
 
-// A Config says where leases are kept. One of Pool and DSN is required. The zero value of every
-// other field is a good default.
+// A Config says where a Store keeps leases. One of Pool and DSN is required. The zero value of
+// every other field is a good default.
 type Config struct {
 	// Pool provides connections to the primary, directly or through a pooler in any mode. The
 	// caller owns the pool, and closes it after the Store's last use. The Store does not change
@@ -23,8 +23,8 @@ type Config struct {
 	Pool *pgxpool.Pool
 
 	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool accept it. The Store
-	// makes its own pool from it. Unless the DSN sets default_query_exec_mode, no statement is
-	// prepared, so the connection may go through a transaction pooler.
+	// makes its own pool from it. Unless the DSN sets default_query_exec_mode, the Store
+	// prepares no statements, so the connection may go through a transaction pooler.
 	DSN string
 
 	// LockTimeout bounds the wait for a row. An Acquire waits for the guarded writes of the

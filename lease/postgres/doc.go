@@ -88,11 +88,11 @@
 // If the lease expires while a guarded transaction is in flight, its name is not granted until
 // that transaction has ended.
 //
-// The advisory lock is a transaction-level lock on a hash of the name: a bigint by
+// The advisory lock is a transaction-level lock on a hash of the name: a bigint from
 // hashtextextended. If two names share a hash (one pair in 2^64), they wait for each other's
 // guards; there is no other effect. The row lock alone is not enough. In PostgreSQL, an UPDATE can
 // release the page while it looks for another page, or while it writes to the TOAST table. When the
-// UPDATE continues, it drops a FOR KEY SHARE lock that was taken meanwhile. This was seen in
+// UPDATE continues, it drops a FOR KEY SHARE lock that was taken in the meantime. This was seen in
 // versions 14, 15 and 18, with a renewal beside a guard
 // (TestARowThatMovesDropsTheLocksOfGuardsThatHaveNoOther).
 //
@@ -100,8 +100,8 @@
 // manual statement. Such a statement takes a lock that conflicts with FOR KEY SHARE, except in the
 // case above, and leaves a row version that shows the change. PostgreSQL does this for columns of a
 // unique index that a foreign key could refer to (manual, section 13.3.2, Row-Level Locks), and
-// (name, token) has such an index. Never drop that index. Above READ COMMITTED, a guard also
-// detects by the row lock that its snapshot is too old.
+// (name, token) has such an index. Never drop that index. Above READ COMMITTED, the row lock also
+// shows a guard that its snapshot is too old.
 //
 //   - READ COMMITTED: the guard's statement has its own snapshot. It waits for an acquire in
 //     progress, and then reads the row as the acquire left it.
@@ -117,8 +117,8 @@
 //   - Savepoints: a guard inside a released savepoint counts like a guard outside. A rollback to
 //     a savepoint releases the locks that were taken after it. If the savepoint is older than the
 //     guard, the guard's locks are then gone and nothing is guarded; the next guard of the
-//     transaction decides afresh. Call Guard outside of savepoints, or use InTx, which guards
-//     again as the last statement.
+//     transaction checks everything again. Call Guard outside of savepoints, or use InTx, which
+//     guards again as the last statement.
 //   - PREPARE TRANSACTION keeps the locks until COMMIT PREPARED or ROLLBACK PREPARED. There
 //     is no limit to how long that delays the next lease, so end such a transaction.
 //   - A read-only transaction cannot take the lock, and needs no guard. Guard returns ErrReadOnly.
@@ -142,8 +142,8 @@
 //   - If the clock is set back, the store's time continues from the saved moment at the clock's
 //     pace, and the difference is saved as a shift. Leases last longer by the time between the
 //     saved moment and the first operation after it, which is a second if operations are
-//     frequent. This happens each time the clock is set back. If there are operations, the
-//     extra time is always less than the step of the clock.
+//     frequent. This happens each time the clock is set back. As long as there are operations,
+//     the extra time is less than the step of the clock.
 //   - If the clock is set forward, leases end early. If that was a mistake and the clock is
 //     corrected, the store's time continues from where it was, ahead of the clock. Only people see
 //     that, because clients use Remaining. When a clock that was set back is corrected, leases end
@@ -151,21 +151,21 @@
 //   - When no lease is needed any more, you can bring the store's time back to the clock's:
 //     SELECT setval('pglatch_lease.clock_shift', 0), setval('pglatch_lease.clock_mark', 0).
 //
-// When a Guard refuses, the time is saved with the next flush of the server's WAL,
-// within a second by default. The time is not saved for answers of a standby, in a
-// read-only transaction, or for a role without UPDATE.
+// When a Guard refuses a claim, the time is saved with the next flush of the
+// server's WAL, within a second by default. The time is not saved for answers of a
+// standby, in a read-only transaction, or for a role without UPDATE.
 //
 // # Why tokens rise
 //
-// A token is era << 40 | n. So is the floor, which has its own row. A name's next token is the
-// greater of its last token and the floor, plus one. When a sweep deletes a name's row, it raises
-// the floor to the row's token in the same transaction. An acquire that finds no row first inserts
-// one, and then reads the floor. So it sees the floor of every sweep that deleted an earlier row of
-// the name.
+// A token is era << 40 | n. The floor is a number of the same form, and has its own row. A name's
+// next token is the greater of its last token and the floor, plus one. When a sweep deletes a
+// name's row, it raises the floor to the row's token in the same transaction. An acquire that finds
+// no row first inserts one, and then reads the floor. So it sees the floor of every sweep that
+// deleted an earlier row of the name.
 //
 // The era rises when the server may have forgotten some tokens:
 //
-//   - by as much as the timeline, if a standby was promoted or a backup recovered
+//   - by as much as the timeline rises, if a standby was promoted or a backup recovered
 //   - by one, if the system identifier is different, the timeline is lower or the table is a new
 //     one, as after pg_upgrade or the restore of a dump
 //
@@ -181,14 +181,14 @@
 // a standby too (synchronous_commit on: on its disk; remote_apply: visible there as well). So no
 // acknowledged change is lost when the standby is promoted, and a primary that is cut off from it
 // acknowledges nothing more. There is one exception: if an operation's wait for the standby is
-// cancelled, the operation is still committed on the primary. If pg_cancel_backend cancelled the
+// canceled, the operation is still committed on the primary. If pg_cancel_backend canceled the
 // wait, PostgreSQL acknowledges the operation. If the operation's context ended, the outcome is
 // unknown. An Acquire that is sent again with the same IdempotencyKey is answered only after it
 // has waited for the standby too. A Release that is sent again does not wait: if it is lost in the
 // promotion, the lease is held until it ends.
 //
-// An asynchronous standby misses the operations of its last moments; pg_stat_replication.replay_lag
-// shows how many. After its promotion, acknowledged operations can be lost:
+// An asynchronous standby lacks the primary's last operations; pg_stat_replication.replay_lag shows
+// how far it is behind. After its promotion, acknowledged operations can be lost:
 //
 //   - A lost grant: the name can be granted again while its holder still trusts its lease, even to
 //     a request with the holder's idempotency key. The holder's next renewal returns
@@ -230,13 +230,13 @@
 // # What it does not guarantee
 //
 //   - That a promoted standby has the last operations, unless it is synchronous: see above.
-//   - A clock that is never set, on the server or on the standby that replaces it. If it jumps
-//     forward, leases end early, as package lease says; for the other cases see above. If a standby
-//     had missed the last saved time, the store's time can be behind by that much.
+//   - That nobody sets the clock of the server, or of the standby that replaces it. If the clock
+//     jumps forward, leases end early, as package lease says; for the other cases see above. If a
+//     standby had missed the last saved time, the store's time can be behind by that much.
 //   - Different tokens in copies of one database: two standbys that were promoted independently
 //     to the same timeline number, copies of a running server's disk, or two restores of one
 //     dump. The store cannot distinguish these copies, and they count the same tokens.
-//   - A server with fsync off may forget anything in a crash of the machine.
+//   - Anything on a server with fsync off: it may forget everything when its machine crashes.
 //   - Anything about writes that are neither guarded nor fenced, or about the
 //     order of effects that a guarded transaction has elsewhere.
 //
@@ -247,7 +247,7 @@
 //	... whose holder is stopped            the server ends its session: idle_in_transaction_session_timeout and others, set by Guard
 //	serialization failure, deadlock        *lease.BusyError
 //	statement_timeout, disk full           *lease.BusyError
-//	too many connections, nobody listens   *lease.BusyError; so is a context that ends before there is a connection
+//	too many connections, or refused ones  *lease.BusyError; also if the context ends before there is a connection
 //	server is a standby, or read-only      *lease.BusyError that says so
 //	server or connection dies meanwhile    an error of the driver: the outcome is unknown; send again with the IdempotencyKey
 //	context ends meanwhile                 the same
@@ -267,9 +267,9 @@
 //     functions. Every role has EXECUTE by default. A migration of the schema keeps the granted
 //     rights.
 //   - The functions pg_control_system and pg_current_wal_lsn, which every role may call by default.
-//   - Places in the server's lock table: one for each guarded transaction, and one for each grant
-//     until its commit, of which a Store has at most 1,024. By default the table has 6,400 (manual,
-//     max_locks_per_transaction).
+//   - Room in the server's lock table: one lock for each guarded transaction, and one for each
+//     grant until its commit, of which a Store has at most 1,024. By default the table has 6,400
+//     (manual, max_locks_per_transaction).
 //
 // A Sweep from time to time, by any number of processes, keeps the table small. It finds due names
 // by an index that renewals do not touch, and reads the stored count of leases. After 10 ms it

@@ -84,7 +84,7 @@ func failed(err error) error {
 	return fmt.Errorf("lease/postgres: %w", err)
 }
 
-// outdated is the error for a schema that lacks something the store needs.
+// outdated returns the error for a schema that lacks something the store needs.
 func outdated(cause error) error {
 	return fmt.Errorf("lease/postgres: %w: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w",
 		lease.ErrNotReady, schemaName, cause)
@@ -101,6 +101,6 @@ func isUndone(err error) bool {
 	return ok && e.SeverityUnlocalized == "ERROR" && e.Code != sqlstate.UnknownCompletion || errors.Is(err, lease.ErrBusy)
 }
 
-// isImpatient reports whether a statement got no lock in the time that it waits for one. It can be
-// any lock, such as that of a table that a vacuum shortens or that grows.
+// isImpatient reports whether a statement timed out waiting for a lock. It can be any lock, such
+// as that of a table that grows, or that a vacuum truncates.
 func isImpatient(err error) bool { return sqlstate.Of(err) == sqlstate.LockNotAvailable }

@@ -26,8 +26,8 @@ type line interface {
 	connect(ctx context.Context) (connection, error)
 }
 
-// A connection does operations in one transaction, and returns their answers in order. Each
-// operation waits for a row as long as wait says.
+// A connection carries out operations in one transaction, and returns their answers in
+// order. Each operation waits for a row as long as wait says.
 type connection interface {
 	operate(ctx context.Context, all []operation, wait string) ([]answer, error)
 	Release()
@@ -77,7 +77,7 @@ func (g *group) do(ctx context.Context, wait string, all ...operation) ([]answer
 
 var errClosed = fmt.Errorf("lease/postgres: %w", lease.ErrClosed)
 
-// close refuses calls that are not sent yet, and blocks until all others are answered.
+// close rejects calls that are not sent yet, and blocks until all others are answered.
 func (g *group) close() {
 	g.cancel()
 	g.calls.Close()
@@ -106,7 +106,7 @@ func refuse(batch []*call, err error) {
 	}
 }
 
-// send does the calls in one transaction, in the order of their names.
+// send carries out the calls in one transaction, in the order of their names.
 func (g *group) send(conn connection, batch []*call) {
 	if len(batch) == 0 {
 		return
@@ -141,12 +141,12 @@ func (g *group) send(conn connection, batch []*call) {
 	}
 }
 
-// again does a call that has to wait, while the others go on.
+// again repeats a call that has to wait, while the others continue.
 func (g *group) again(c *call) {
 	g.calls.Go(func() { g.alone(c) })
 }
 
-// alone does a call from the start, one operation after the other.
+// alone carries out a call from the start, one operation after the other.
 func (g *group) alone(c *call) {
 	defer close(c.done)
 	conn, err := g.connect(c.ctx)

@@ -37,9 +37,9 @@ type TxEndedError = txguard.TxEndedError
 // for the end of the transaction; renewals and releases do not. The transaction must be on the database
 // of the leases, by any connection, including one through a transaction pooler. Guard also sets the
 // transaction's idle_in_transaction_session_timeout to the time left of the lease, at least a second, and
-// client_connection_check_interval and tcp_keepalives as the guards of elections do. Shorter settings
-// stay unchanged. So a holder that dies, or stops in the middle of the transaction, does not block others
-// for long.
+// client_connection_check_interval and tcp_keepalives to the same values as the guards of elections.
+// Shorter settings stay unchanged. So a holder that dies, or stops in the middle of the transaction, does
+// not block others for long.
 //
 // If the claim is not the current one, Guard returns *lease.StaleError, *lease.ExpiredError or
 // *lease.NotFoundError, and the transaction is aborted: it cannot write any more. After
@@ -56,7 +56,7 @@ type TxEndedError = txguard.TxEndedError
 // Outside of a transaction, Guard returns ErrNoTransaction, whatever the type of tx: a pool, a
 // connection, a wrapper of one, or a transaction that has sent COMMIT. The server decides this: a
 // second statement reads a setting that the first one made for its transaction (PostgreSQL manual,
-// SET LOCAL). Nothing is guarded then, and neither are later writes of that connection. A
+// SET LOCAL). In that case nothing is guarded, including later writes of that connection. A
 // connection that has sent BEGIN is in a transaction.
 func Guard(ctx context.Context, tx PgxTx, c lease.Claim) error {
 	return guardOf(c, schema.Version).Guard(ctx, pgsession.FromPgx(tx))
@@ -68,16 +68,16 @@ func GuardSQL(ctx context.Context, tx SQLTx, c lease.Claim) error {
 }
 
 // InTx runs fn in a transaction that commits only if the claim is the current one and its lease has not
-// expired. It guards twice: before fn, and again just before the commit, outside of all savepoints. It also
-// checks that the transaction is still the one that InTx began. fn may use savepoints (tx.Begin). It must
-// neither commit nor roll back tx, nor reset its settings (RESET ALL).
+// expired. It calls Guard twice: before fn, and again just before the commit, outside of all savepoints. It
+// also checks that the transaction is still the one that InTx began. fn may use savepoints (tx.Begin). It
+// must neither commit nor roll back tx, nor reset its settings (RESET ALL).
 //
 // The error is one of these:
 //
 //   - the error of fn: the transaction is rolled back, as it is after a panic
-//   - Guard's
-//   - the error of the commit: if its connection failed, the commit can have taken effect, under this
-//     lease, like any commit
+//   - an error of Guard
+//   - the error of the commit: as with any commit, it may have taken effect if the connection failed
+//     meanwhile, and then it did so under this lease
 //   - a *TxEndedError, if fn ended the transaction despite the rule above
 func InTx(ctx context.Context, pool Beginner, c lease.Claim, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return InTxOptions(ctx, pool, pgx.TxOptions{}, c, fn)

@@ -15,7 +15,7 @@ import (
 // messageChannel is the channel that the servers of a database listen on.
 const messageChannel = "pglatch_lease"
 
-// sendSQL sends each message. Its commit need not be on disk.
+// sendSQL sends the messages. The commit need not be on disk.
 const sendSQL = `SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.count(pg_catalog.pg_notify('` + messageChannel + `', m))
 	FROM pg_catalog.unnest($1::text[]) AS m`
 
@@ -33,13 +33,12 @@ func (s *Store) Send(ctx context.Context, messages []string) error {
 	return err
 }
 
-// listenProbe is how often a listening connection is checked for life, and how long the check takes
-// at most.
+// listenProbe is how often a listening connection is checked, and how long the check may take.
 const listenProbe = 5 * time.Second
 
-// Listen implements lease.Messenger with LISTEN, on a connection that is not one of the pool's.
-// It fails if a pooler shares the server's sessions, because another client would receive the
-// notifications.
+// Listen implements lease.Messenger with LISTEN, on a connection that does not belong to the
+// pool. It fails if a pooler shares the server's sessions, because another client would receive
+// the notifications.
 func (s *Store) Listen(ctx context.Context, ready func(), receive func(message string)) error {
 	pool := s.pool.Config()
 	dialer := pgsession.NewDialer(pgsession.Config{ConnConfig: pool.ConnConfig, BeforeConnect: pool.BeforeConnect, T: listenProbe})

@@ -49,7 +49,7 @@ const (
 )
 
 // batchWait is how long an operation waits for a row if it shares a transaction with others. The
-// others wait too, so it is then tried again alone.
+// others wait too, so after this time it is tried again alone.
 const batchWait = "1ms"
 
 // A session is a connection of the pool.

@@ -134,9 +134,9 @@ func released(r lease.ReleaseRequest, a answer) error {
 }
 
 // HandOver implements lease.HandOverer in one statement. If guarded writes of the ended lease are
-// in flight, the acquire fails at once with *lease.BusyError, because otherwise the release,
-// which is done, would have to wait with it. If other transactions have locked the row, HandOver
-// waits for them, and release and acquire are two transactions.
+// in flight, the acquire fails at once with *lease.BusyError. Otherwise the release, which has
+// already taken effect, would have to wait with it. If other transactions have locked the row,
+// HandOver waits for them, and release and acquire are two transactions.
 func (s *Store) HandOver(ctx context.Context, r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, ofRelease, ofAcquire error) {
 	release, ofRelease := newRelease(r)
 	acquire, ofAcquire := newAcquire(next)
@@ -209,7 +209,7 @@ func (s *Store) rows(ctx context.Context, each func(pgx.CollectableRow) error, s
 }
 
 // conn takes a connection of the pool. The Store's first connection reads the version of the
-// schema: with an older one, the guards and the clock promise less.
+// schema: the guards and the clock of an older version guarantee less.
 func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {

@@ -18,8 +18,8 @@ const (
 	heldSQL  = `SELECT pglatch_lease.held()`
 )
 
-// Sweep sweeps as lease.Store says, in transactions of a hundred names each. After 10 ms
-// it begins no further transaction. It does not wait for any name: names that others are
+// Sweep implements lease.Store, in transactions of a hundred names each. After 10 ms it
+// begins no further transaction. It does not wait for any name: names that others are
 // changing are left for the next sweep. After an error, the result has the counts of the
 // transactions that succeeded before it.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {

@@ -16,9 +16,9 @@ const FencedCode = "PGL02"
 
 // FenceTrigger returns the SQL, for a migration, of a trigger that fences a table. The trigger
 // refuses an update that sets column to a token that is null, or lower than the row's present
-// token. The refusal is an error with FencedCode, which aborts the transaction. It is for writers
-// that cannot use Guard: other databases, and transactions that are not on the database of the
-// leases.
+// token. The refusal is an error with FencedCode, which aborts the transaction. Use it where
+// writers cannot use Guard: in other database systems, and in transactions that are not on the
+// database of the leases.
 //
 // Each update must set the column to the token of the writer's lease; an update that does not set
 // the column is not refused. When a row is deleted, its token is forgotten. table is "table",
@@ -45,8 +45,8 @@ CREATE OR REPLACE TRIGGER %[6]s BEFORE UPDATE ON %[2]s FOR EACH ROW EXECUTE FUNC
 // longestName is how many bytes of a name PostgreSQL keeps.
 const longestName = 63
 
-// fitting returns name, or if it is too long, a prefix and a hash of all of it. PostgreSQL would
-// truncate long names, and two of them could become equal.
+// fitting returns name. If name is too long, it returns a prefix of it and a hash of the whole.
+// PostgreSQL would truncate long names, and two of them could become equal.
 func fitting(name string) string {
 	if len(name) <= longestName {
 		return name

@@ -14,8 +14,8 @@ import (
 // errEarlier ends the wait at the gate if an earlier sending of the request has a slot.
 var errEarlier = errors.New("another sending of the request got a slot")
 
-// vouch records in the slot that it belongs to the request, for other sendings of it. If it cannot,
-// they learn that only at the gate.
+// vouch records in the slot that it belongs to the request, so that other sendings of the request
+// find it. If vouch fails, they find it only at the gate.
 func (q *request) vouch(s Share) (Share, error) {
 	if s.Metadata[markKey] == "" { // no request is sent again, or there is no room
 		return s, nil
@@ -63,14 +63,14 @@ func (q *request) earlier(ctx context.Context) *Share {
 			l.Metadata = unmarked(l.Metadata)
 			return &Share{Lease: l, Lock: q.Name, Slot: slot, Fence: fence, Asked: asked}
 		}
-		// If the observed lease ended in between, do not take the new one: it was got without the
-		// gate. Do not release it either: another sending may have returned it.
+		// If the observed lease ended in between, do not take the new one: it was acquired
+		// without the gate. Do not release it either: another sending may have returned it.
 	}
 	return nil
 }
 
-// standAtGate waits for the gate. Ever less often, it checks whether an earlier sending has got a
-// slot, because the keeper of the gate may wait for that slot.
+// standAtGate waits for the gate. At growing intervals, it checks whether an earlier sending has
+// got a slot, because the keeper of the gate may wait for that slot.
 func (q *request) standAtGate(r lease.AcquireRequest, wait time.Duration) (l lease.Lease, err error) {
 	if q.IdempotencyKey == "" || q.Exclusive {
 		return q.acquireWait(q.ctx, r, wait)

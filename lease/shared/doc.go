@@ -1,6 +1,6 @@
 // Package shared provides leases that several clients hold at once: a lock with n slots (a
-// semaphore), and a lock that many readers share or one writer has alone. It is built from
-// ordinary leases, over any lease.Store:
+// semaphore), and a lock that many readers share or one writer holds alone. It is built
+// from ordinary leases, over any lease.Store:
 //
 //	locker, err := shared.New(shared.Config{Store: store})
 //	…
@@ -21,8 +21,8 @@
 //
 //   - At any time, by the store's clock, at most n leases of a lock have not ended, if no request
 //     asks for more than n slots.
-//   - While a client has a lock by an exclusive request, nobody else has a slot of it, or the
-//     whole lock.
+//   - While a client holds the whole lock, by an exclusive request, nobody else holds the
+//     lock or a slot of it.
 //
 // Both depend only on S1 and S3 of package lease. As there, a paused holder does not notice that
 // its lease ends.
@@ -40,30 +40,31 @@
 //	a slot:       lease the gate ─ look at the slots ─ lease the lowest that is free ─ release the gate
 //	the whole:    lease the gate ─ look at the slots, until none is taken ─ renew the gate: it is the lease
 //
-// A request must have the gate to look at slots, to take one, or to get the whole lock. A request
+// A request must hold the gate to look at slots, to take one, or to get the whole lock. A request
 // for a slot has the slot once its release of the gate has succeeded, because that proves that
-// nobody else had the gate since it looked. If the release fails, it gives the slot back. For an
-// exclusive request, the renewal of the gate is the proof. Before an exclusive request is granted,
-// it leases each expired slot once more, so that a renewal of the old lease that is still under
-// way fails.
+// nobody else has held the gate since the request looked. If the release fails, the request gives
+// the slot back. For an exclusive request, the renewal of the gate is the proof. Before an
+// exclusive request is granted, it leases each expired slot once more, so that a renewal of the
+// old lease that is still under way fails.
 //
 // A LockDelay and a MaxLifetime apply only to the lease, not to the time during which the request
-// waits at the gate. So, on a lease.HandOverer, a lease with these settings replaces the lease of
-// the gate in one operation, instead of the renewal.
+// waits at the gate. So for a request with one of these settings, the gate is not renewed: on a
+// lease.HandOverer, a new lease with the settings replaces the lease of the gate, in one
+// operation.
 //
-// A share costs four operations of the store, and the requests of one lock run one after the other.
-// For a request with an IdempotencyKey, a slot costs a fifth operation, after the gate was
-// released: it writes the Fence into the slot's metadata, as pglatch.fence. If a request is sent
-// again and does not pass the gate, it finds its slot by this Fence. The slot's metadata also
-// contains a 32-bit digest of the IdempotencyKey, as pglatch.request. So the cost does not grow
-// with the number of slots of a holder.
+// A share costs four operations of the store, and the requests for one lock run one after the
+// other. For a request with an IdempotencyKey, a slot costs a fifth operation. After the release
+// of the gate, that operation writes the Fence into the slot's metadata, as pglatch.fence. If a
+// request is sent again and does not pass the gate, it finds its slot by this Fence. The slot's
+// metadata also contains a 32-bit digest of the IdempotencyKey, as pglatch.request. So the cost
+// does not grow with the number of slots of a holder.
 //
 // # Waiting
 //
-// A request that waits for a slot, or for the whole lock, keeps the gate meanwhile. Later requests
-// wait at the gate. So readers do not starve a writer, a writer does not starve readers, and
-// requests with a small number of slots do not starve those with a large one. The store decides the
-// order at the gate: a lock server's queue is first come, first served. On another store, each
+// A request that waits for a slot, or for the whole lock, keeps the gate while it waits. Later
+// requests wait at the gate. So readers do not starve a writer, a writer does not starve readers,
+// and requests with a small number of slots do not starve those with a large one. The store decides
+// the order at the gate: a lock server's queue is first come, first served. On another store, each
 // request retries.
 //
 // A request that does not wait is refused at once if the lock is taken, or if an exclusive request

@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A gate is the lease that lets a request look at the slots and take one. No other request does so
-// meanwhile.
+// A gate is the lease that lets a request look at the slots and take one. Only the holder of the
+// gate does so.
 type gate struct {
 	*request
 	lease   lease.Lease

@@ -27,8 +27,8 @@ type Config struct {
 	Store lease.Store
 
 	// GateTTL is how long other requests are kept out after a request died at the gate, or after an
-	// exclusive request with an IdempotencyKey gave up. 0 = 5 s. If the store is slow, it is at
-	// least four times as long as the last list of a lock's leases took, up to 20 s: otherwise no
+	// exclusive request with an IdempotencyKey gave up. 0 = 5 s. If the store is slow, the time is
+	// at least four times what the last list of a lock's leases took, up to 20 s. Otherwise no
 	// request could pass the gate in time.
 	GateTTL time.Duration
 
@@ -51,7 +51,8 @@ type line interface {
 	AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error)
 }
 
-// Notices are of a store that can notify when a share of a lock was released, perhaps not always.
+// A notices is a store that can notify waiters of the release of a share. Notifications can get
+// lost.
 type notices interface {
 	// Watch begins to watch; await blocks until a release, or for d. Its error ends the request.
 	// stop ends the watch.
@@ -77,10 +78,12 @@ func New(c Config) (*Locker, error) {
 	return l, nil
 }
 
-// patience is how long a request that does not wait stays at a gate that others only pass.
+// patience is how long a request that does not wait stays at a gate that other requests are only
+// passing.
 const patience = time.Second
 
-// attempts is how often such a request tries again if its lease of the gate ended too early.
+// attempts is how often a request that does not wait tries again if its lease of the gate ended too
+// early.
 const attempts = 3
 
 // Acquire requests a share, and waits for it for at most wait: 0 = no wait, negative = until
@@ -110,8 +113,8 @@ func (l *Locker) Acquire(ctx context.Context, r Request, wait time.Duration) (Sh
 	}
 }
 
-// unknown converts the error of a request that may have got a slot, so that it matches none of the
-// errors that say that nothing was done.
+// unknown converts the error of a request that may have got a slot, so that it does not match an
+// error that says that nothing was done.
 func (q *request) unknown(err error) error {
 	if lease.NothingDone(err) {
 		err = errors.New(err.Error())

@@ -40,7 +40,7 @@ func ParseName(name string) (lock string, slot int, ok bool) {
 
 // IsReserved reports whether a name is the name of a slot, or could be mistaken for one. A
 // program that uses shared locks must not lease such a name in any other way: that lease would be
-// a slot that bypassed the gate.
+// a slot that bypasses the gate.
 func IsReserved(name string) bool {
 	_, _, ok := ParseName(name)
 	return ok || strings.HasSuffix(name, infix)

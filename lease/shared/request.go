@@ -7,17 +7,17 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Request requests a slot of a lock, or the whole lock.
+// A Request asks for a slot of a lock, or for the whole lock.
 type Request struct {
-	// AcquireRequest has the name of the lock, and the terms of the lease. LockDelay and MinHold
-	// apply to the slot. An exclusive request has no MinHold. If the Store is not a
+	// AcquireRequest contains the name of the lock and the terms of the lease. LockDelay and
+	// MinHold apply to the slot. An exclusive request has no MinHold. If the Store is not a
 	// lease.HandOverer, there are two differences for exclusive requests. The LockDelay also
 	// applies if the request dies or gives up while it waits, and the MaxLifetime counts from when
 	// the request began to keep others out.
 	lease.AcquireRequest
 
 	// Slots is how many leases the lock may have when this one is granted, including this one: 1 to
-	// MaxSlots. 0 = MaxSlots, for readers, whose number is not limited otherwise.
+	// MaxSlots. 0 = MaxSlots, for readers, whose number nothing else limits.
 	Slots int
 
 	// Exclusive requests the whole lock: while the lease lasts, nobody has a slot. Slots must then
@@ -45,7 +45,7 @@ func (r Request) Validate() error {
 }
 
 // A Share is a slot of a lock, or the whole lock, until its lease ends. Its lease is an ordinary
-// one on the name SlotName(Lock, Slot). It is renewed and released by its claim.
+// one on the name SlotName(Lock, Slot). Use its claim to renew and release it.
 type Share struct {
 	lease.Lease
 
@@ -57,6 +57,7 @@ type Share struct {
 	// earlier ones of the same slot.
 	Fence uint64
 
-	// Asked is the Moment before the request from which the lease counts; see lease.Trust.
+	// Asked is the Moment just before the request was sent, from which the time of the lease
+	// counts; see lease.Trust.
 	Asked lease.Moment
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-// A clock is the store's clock: the wall clock as of the store's opening, and from there a clock
-// that nobody sets. It starts no earlier than the last stored time, so it never goes back.
+// A clock is the store's clock: the wall clock's time when the store was opened, advanced since
+// then by a clock that cannot be set. It starts no earlier than the last stored time, so it
+// never goes back.
 type clock struct {
 	start time.Time
 	at    boottime.Moment // when it showed start

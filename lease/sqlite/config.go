@@ -49,8 +49,8 @@ type Config struct {
 	// DefaultBusyTimeout, negative = no wait.
 	BusyTimeout time.Duration
 
-	// CacheBytes is about how much memory cached rows may take. If a row is cached, a decision
-	// need not read it. 0 = DefaultCacheBytes, negative = no cache.
+	// CacheBytes is roughly how much memory cached rows may take. The Store need not read a
+	// cached row to decide a request. 0 = DefaultCacheBytes, negative = no cache.
 	CacheBytes int
 
 	// Logger receives failed transactions, a clock that was set back, and a lost or damaged WAL.

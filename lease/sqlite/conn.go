@@ -101,8 +101,8 @@ func (c *conn) exec(stmt driver.Stmt, values ...driver.Value) error {
 	return err
 }
 
-// version changes with each commit, of this connection and of others. Commits of others show when a
-// transaction begins.
+// version returns a number that changes with each commit, of this connection or of others. A commit
+// of another connection shows when the next transaction begins.
 func (c *conn) version() (int64, error) {
 	version, err := c.raw.(sqlite.FileControl).FileControlDataVersion("main")
 	return int64(version), err

@@ -12,8 +12,8 @@ import (
 	"github.com/pglatch/pglatch/internal/syncdir"
 )
 
-// mark is the content of a lock file once the store was created. Without it, a file that was lost
-// or truncated to nothing would be taken for a new store's, and tokens would begin anew.
+// mark is the content of a lock file once its store has been created. Without it, a store whose
+// file was lost or emptied would look like a new store, and its tokens would start again.
 const mark = "The file beside this one is a lease store. To begin anew, remove both.\n"
 
 // An owner holds the locks of the file. One is on its name, in a file beside it. The other is on

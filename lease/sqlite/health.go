@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// trialAge is how long a stored transaction proves that the next one can be stored.
+	// trialAge is the time for which a stored transaction counts as proof that the next one can be
+	// stored.
 	trialAge = time.Second
-	// enoughSpace is the space that a disk needs after it was full. If the time can be stored, that
-	// does not prove that a grant can, which takes some more pages.
+	// enoughSpace is the space that a disk needs after it was full. Even if the time can be stored,
+	// a grant may fail, because it takes some more pages.
 	enoughSpace = 256 << 10
 )
 

@@ -26,7 +26,7 @@ type settings struct {
 
 // Open opens the store in the file at path. It creates the file if its directory exists. Open reads
 // a file of up to 32 MB completely, to check it. Next to the file are path-wal and path-shm, which
-// SQLite removes on Close, and path.lock, which stays, and keeps other processes out.
+// SQLite removes on Close, and path.lock, which stays after Close, and keeps other processes out.
 //
 // On failure, Open returns a *FileError with one of this package's conditions, or *lease.BusyError,
 // and no stored data is changed. ctx bounds Open, not the Store.

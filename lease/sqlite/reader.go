@@ -73,10 +73,10 @@ func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.R
 	})
 }
 
-// read returns the records of a query, as they are at one moment. It stores the time before any
-// answer says that a lease has expired, unless a later time is stored already. The reason: the store
-// may be opened again with an earlier clock. So each expiry costs at most one transaction, which
-// other requests share.
+// read returns the records of a query, as they are at one moment. The store may be opened again with
+// an earlier clock. So before any answer says that a lease has expired, read stores the time, unless
+// a later time is stored already. Each expiry costs at most one transaction, which other requests
+// share.
 func (s *Store) read(ctx context.Context, stmt *sql.Stmt, args ...any) ([]lease.Record, error) {
 	rows, err := query(ctx, s.reader, stmt, scanRecord, args...)
 	if err != nil {

@@ -26,8 +26,8 @@ func (r *request) answer(err error) {
 	close(r.done)
 }
 
-// add accepts r, or returns why not. Each accepted request is answered. Requests that come at the
-// same time as one that finds room can exceed maxWaiting.
+// add accepts r, or returns why not. Each accepted request is answered. Requests that arrive at
+// the same time can exceed maxWaiting.
 func (s *Store) add(r *request) error {
 	if s.requests.Length() >= maxWaiting {
 		return &lease.BusyError{Retry: retryBusy, Cause: errCrowded}

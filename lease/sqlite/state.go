@@ -132,8 +132,8 @@ func (w *writer) reserveMore() error {
 	return nil
 }
 
-// seal records that the WAL is not needed any more, so that no tokens are skipped. The WAL's
-// content must be in the file before.
+// seal records that the WAL is not needed any more, so that no tokens are skipped. Before
+// that, the WAL's content must be in the file.
 func (w *writer) seal() error {
 	if err := w.moved(); err != nil {
 		return err

@@ -12,10 +12,10 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A Store keeps leases in a file. It is safe for concurrent use. All changes are decided
-// one after the other; requests that arrive together share a transaction. If a context ends, its
-// operation stops waiting: if its request was not begun yet, the request is dropped; else the
-// outcome is unknown.
+// A Store keeps leases in a file. It is safe for concurrent use. All changes are decided one
+// after the other; requests that arrive together share a transaction. If a context ends, its
+// operation stops waiting: if its request has not begun yet, the request is dropped; otherwise
+// the outcome is unknown.
 type Store struct {
 	writer    *writer
 	reader    *reader

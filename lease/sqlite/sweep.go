@@ -8,8 +8,8 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// sweepSize is how many names a sweep decides in one transaction. An acquire meanwhile waits for
-// some milliseconds of it.
+// sweepSize is how many names a sweep decides in one transaction. An acquire that arrives
+// meanwhile waits for it for some milliseconds.
 const sweepSize = 32
 
 // Sweep implements [lease.Store]. It reads some due names without the writer, and decides them in a

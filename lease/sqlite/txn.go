@@ -62,7 +62,8 @@ func (t *txn) entry(name string) (*entry, error) {
 	return e, nil
 }
 
-// newlyExpired reports whether a row shows its lease as expired, and no time that is stored does.
+// newlyExpired reports whether a row's lease has expired, and the stored time does not show that
+// yet.
 func (w *writer) newlyExpired(row *rules.Row, now time.Time) bool {
 	return row.State(now) == lease.Expired && nanoseconds(row.ExpiresAt) > w.seen.Load()
 }

@@ -45,9 +45,9 @@ const (
 	frameHead = 24
 )
 
-// walProblem returns what is wrong with the WAL at this path that a killed process left; "" if
-// nothing shows. The last frame may be half written, as after a kill. A WAL that was cut at a frame
-// looks like one that ends there.
+// walProblem returns what is wrong with the WAL that a killed process left at this path; "" if it
+// finds nothing. The last frame may be half written, as after a kill. A WAL that was cut at the end
+// of a frame cannot be distinguished from one that ends there.
 func walProblem(path string) string {
 	text, err := os.ReadFile(path)
 	sum, whole := sumHead(text)

@@ -15,13 +15,13 @@ type Group[C comparable] struct {
 	Flights int // that are under way at a time, without overdue ones
 	Most    int // calls in one flight
 
-	// Patience is how long a flight makes later calls wait. Then they go out without it. If the last
-	// flight took longer, it is twice as long as that one took, up to MostPatience. 0 = until it
-	// lands.
+	// Patience is how long a flight makes later calls wait. After that, they go out without waiting
+	// for it. If the last flight took longer than Patience, later calls wait for twice the time of
+	// that flight, up to MostPatience. 0 = until the flight lands.
 	Patience, MostPatience time.Duration
 
 	// Fly sends calls and answers them. It calls take once, when it can send, and answers all calls
-	// that take returns. They may be none.
+	// that take returns, if there are any.
 	Fly func(take func() []C)
 
 	mu       sync.Mutex

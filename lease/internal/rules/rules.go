@@ -111,7 +111,8 @@ func Release(row Row, now time.Time, r lease.ReleaseRequest) (Row, error) {
 }
 
 // ReleaseProof returns what a row keeps of a release with a key, to recognize the same request: a
-// digest of its holder, id, token and key, which is as short for long keys. It is "" without a key.
+// digest of its holder, id, token and key. Its length does not depend on the key. A release without
+// a key has the proof "".
 func ReleaseProof(r lease.ReleaseRequest) string {
 	if r.IdempotencyKey == "" {
 		return ""

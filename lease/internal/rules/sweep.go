@@ -30,7 +30,8 @@ func Sweep(row Row, now time.Time, retention time.Duration) Sweeping {
 	return s
 }
 
-// sweepTime is how long a sweep begins further transactions, unless a test says otherwise.
+// sweepTime is the time after which a sweep begins no further transaction, unless a test sets
+// another.
 const sweepTime = 10 * time.Millisecond
 
 // Transactions sweeps in transactions of at most size names. After bound (0 = 10 ms) it begins no
