@@ -44,10 +44,10 @@ type Config struct {
 	// TLS, dialers, tracers. The Locker copies it.
 	ConnConfig *pgx.ConnConfig
 
-	// BeforeConnect may change the copy of the settings before each connection is made, for example
-	// to rotate passwords. If it fails, the caller gets an ErrUnavailable. Its text does not quote
-	// the error of BeforeConnect, which can hold secrets, but errors.Is and errors.As find that
-	// error. nil = no changes.
+	// BeforeConnect may change the Locker's copy of the connection settings before each connection
+	// is made, for example to rotate passwords. If it fails, the caller gets an ErrUnavailable. Its
+	// text does not quote the error of BeforeConnect, which can hold secrets, but errors.Is and
+	// errors.As find that error. nil = no changes.
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
 	// MaxConns is the size of the Locker's own connection pool. So MaxConns × LocksPerConn locks

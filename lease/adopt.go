@@ -11,9 +11,9 @@ import (
 // the lease: renew it next. Trust works with it as with any Lease. The caller must know that the
 // previous process has ended, because both would have the same token.
 //
-// Adopt returns *StaleError if the current or last lease of the name is another one, or if this
-// lease was released. It returns *ExpiredError if this lease is the last one and has expired, and
-// *NotFoundError if the store does not know the name.
+// Adopt returns *StaleError if the current or last lease of the name is a different one, or if
+// this lease was released. It returns *ExpiredError if this lease is the last one and has
+// expired, and *NotFoundError if the store does not know the name.
 func Adopt(ctx context.Context, s Store, name, holder, id string) (Lease, error) {
 	if err := (Claim{Name: name, Holder: holder, ID: id, Token: 1}).Validate(); err != nil {
 		return Lease{}, err

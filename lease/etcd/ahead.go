@@ -23,8 +23,8 @@ func (r *readied) take(v *view, c class) (got supplied, ok bool) {
 	return got, true
 }
 
-// PrepareHandOver renews an etcd lease for next, so that handing the lock over is one transaction and
-// nothing else. The time of the lease begins no earlier than the call. The caller calls handOver or
+// PrepareHandOver renews an etcd lease for next, so that handing the lock over then takes only one
+// transaction. The time of the lease begins no earlier than the call. The caller calls handOver or
 // cancel, once. Both are nil if there is nothing to prepare: for a name that the Store does not
 // remember, and for requests with a LockDelay, MinHold or MaxLifetime.
 func (s *Store) PrepareHandOver(ctx context.Context, next lease.AcquireRequest) (

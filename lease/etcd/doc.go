@@ -137,10 +137,10 @@
 // etcd's own mutex. Operations on different names that run at the same time share both
 // requests:
 //
-//   - An operation that finds no other one under way goes out at once. Operations that arrive while
-//     two requests are under way go out in the next one. A request that etcd does not answer delays
-//     the next one for 25 ms, or for twice the time of the last request, but for no more than
-//     250 ms.
+//   - If no other operation is under way, an operation goes out at once. Operations that arrive
+//     while two requests are under way go out in the next one. A request that etcd does not answer
+//     delays the next one for 25 ms, or for twice the time of the last request, but for no more
+//     than 250 ms.
 //   - A shared transaction has one part for each name, with its own comparison. If one comparison
 //     fails, the other parts still take effect. One transaction has at most 100 names and 256 KiB.
 //     If the members allow less (--max-txn-ops, --max-request-bytes), it is sent in parts.

@@ -9,7 +9,7 @@ import (
 
 // Health implements [lease.HealthReporter]. It checks that a majority answers, the user has access
 // to the store's keys, and no member is out of space. It writes nothing, unless it is the first
-// call of a store, or the cluster has a different history than expected.
+// call of a store, or the cluster does not have the expected history.
 func (s *Store) Health(ctx context.Context) error {
 	return s.again(ctx, func(ctx context.Context) (bool, error) {
 		if _, err := s.client.Get(ctx, s.eraKey()); err != nil {

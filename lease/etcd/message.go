@@ -69,8 +69,8 @@ func (s *Store) put(ctx context.Context, messages []string) error {
 
 // Listen implements [lease.Messenger] by a watch, which delivers the puts in the order of their
 // revisions. If its connection ends, it continues at another member where it stopped. Listen ends
-// if etcd cannot do that, as after a compaction; if no majority answers in Config.Timeout; if the
-// cluster was replaced; or if a put is not received within ten seconds.
+// if etcd cannot do that, as after a compaction. It also ends if no majority answers within
+// Config.Timeout, if the cluster was replaced, or if a put is not received within ten seconds.
 func (s *Store) Listen(ctx context.Context, ready func(), receive func(message string)) error {
 	if s.closing.Err() != nil {
 		return errClosed

@@ -18,7 +18,7 @@ const renewing = 2 * mostTogether
 var errNotReached = errors.New("the renewals before it took too long")
 
 // RenewAll implements [lease.BatchRenewer]. Each renewal does the same as Renew. They share their
-// requests: a hundred renewals of one TTL are a message to etcd's leader and a transaction.
+// requests: a hundred renewals of one TTL take one message to etcd's leader and one transaction.
 // Config.Timeout bounds each. When one has timed out, or ctx ends, the remaining ones are not begun:
 // *lease.BusyError. Renewals of one name run one after the other.
 func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {

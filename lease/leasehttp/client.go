@@ -188,7 +188,7 @@ func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
 }
 
 // Get returns the record of one lock; see lease.Store. The lease's ID is empty unless the client's
-// Token has the right Admin, because anyone who knows the ID can release the lease.
+// Token has the Admin right, because anyone who knows the ID can release the lease.
 func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err

@@ -20,7 +20,7 @@ type ForceReleaseRequest struct {
 	Token uint64
 }
 
-// ForceRelease ends the lease of another holder. It needs a Token with the right admin. It returns
+// ForceRelease ends the lease of another holder. It needs a Token with the Admin right. It returns
 // the ended lease, without its ID, and for how long its LockDelay prevents a new grant. A forced
 // release does not prove that the holder has stopped: the holder continues until its next renewal
 // fails.

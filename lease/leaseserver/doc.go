@@ -72,7 +72,7 @@
 //
 // # Who sees the id of a lease
 //
-// GET shows the lease_id only to bearers of a Token with the right Admin, because anyone who knows
+// GET shows the lease_id only to bearers of a Token with the Admin right, because anyone who knows
 // the ID can release the lease. Apart from admins, only the holder should know it. A request that
 // its Token does not allow is refused with 403 and the type forbidden.
 //
@@ -124,7 +124,7 @@
 // # Waiting
 //
 // With ?wait=, a request waits in the lock's queue, first come, first served. Only the first
-// request of the queue causes requests to the store:
+// request of the queue queries the store:
 //
 //   - at once, after a release through this server
 //   - when the holder's lease must have expired

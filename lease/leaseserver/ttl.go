@@ -20,9 +20,9 @@ type TTLPolicy struct {
 	Default time.Duration // for requests without a TTL, Min to Max; 0 = they are refused
 }
 
-// SetTTLPolicies replaces Config.TTLPolicies, from the next request on; with no policies, none
-// apply. Current leases stay unchanged, but can be renewed only as the policies allow. If it
-// returns an error, nothing changes.
+// SetTTLPolicies replaces Config.TTLPolicies, from the next request on. An empty slice removes
+// all policies. Current leases stay unchanged, but can be renewed only as the policies allow.
+// If it returns an error, nothing changes.
 func (s *Server) SetTTLPolicies(policies []TTLPolicy) error {
 	sorted, err := checkTTLPolicies(policies)
 	if err != nil {

@@ -37,8 +37,8 @@ type Operation struct {
 	ExpiresAt   time.Time `json:"expires_at"`
 	RemainingMS int64     `json:"ttl_remaining_ms"`
 
-	// TrustedUntil is until when the client trusts the lease after this answer, if no other
-	// answer comes.
+	// TrustedUntil is the time until which the client trusts the lease after this answer,
+	// if no other answer comes.
 	TrustedUntil int64 `json:"trusted_until_ns"`
 }
 

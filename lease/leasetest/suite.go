@@ -20,8 +20,8 @@ type Harness struct {
 	// on the same data. nil = not durable.
 	Reopen func(t *testing.T, store lease.Store) lease.Store
 
-	// Another opens one more store on the data of store, and closes it with t.Cleanup. The tests
-	// of messages between stores on the same data use it. nil = these tests use one store.
+	// Another opens one more store on the data of store, and closes it with t.Cleanup. It is
+	// used to test messages between stores on the same data. nil = these tests use one store.
 	Another func(t *testing.T, store lease.Store) lease.Store
 
 	// TTL is the TTL of leases that the suite lets expire. It should be several times longer than a

@@ -36,10 +36,10 @@ type TxEndedError = txguard.TxEndedError
 // The transaction then commits before any later lease of the name begins, or not at all. An Acquire waits
 // for the end of the transaction; renewals and releases do not. The transaction must be on the database
 // of the leases, by any connection, including one through a transaction pooler. Guard also sets the
-// transaction's idle_in_transaction_session_timeout to the time left of the lease, at least a second, and
-// client_connection_check_interval and tcp_keepalives to the same values as the guards of elections.
-// Shorter settings stay unchanged. So a holder that dies, or stops in the middle of the transaction, does
-// not block others for long.
+// transaction's idle_in_transaction_session_timeout to the remaining time of the lease, at least a
+// second, and client_connection_check_interval and tcp_keepalives to the same values as the guards of
+// elections. Shorter settings stay unchanged. So a holder that dies, or stops in the middle of the
+// transaction, does not block others for long.
 //
 // If the claim is not the current one, Guard returns *lease.StaleError, *lease.ExpiredError or
 // *lease.NotFoundError, and the transaction is aborted: it cannot write any more. After

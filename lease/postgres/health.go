@@ -17,7 +17,8 @@ const healthSQL = `SELECT pg_catalog.current_setting('transaction_read_only') = 
 var errReadOnly = errors.New("the server is read-only, as a standby is: lead the connections to the primary, for example with target_session_attrs=read-write")
 
 // Health returns nil if the server answers and accepts writes; see lease.HealthReporter. On
-// a read-only server its error matches lease.ErrBusy, as the errors of its operations do.
+// a read-only server the error matches lease.ErrBusy, as the errors of the Store's
+// operations do.
 func (s *Store) Health(ctx context.Context) error {
 	conn, err := s.conn(ctx)
 	if err != nil {

@@ -39,9 +39,9 @@ var schema = pgtable.Schema{
 	Lock:    0x70676c656173650a,
 }
 
-// Schema returns the SQL, for migrations, that makes the schema pglatch_lease or updates an older
-// one. It can be run again. Run it in one transaction: processes that run it at the same time then
-// wait for each other. It fails, and changes nothing, if the schema is of a later version than this
+// Schema returns SQL for migrations. It makes the schema pglatch_lease or updates an older one. It
+// can be run again. Run it in one transaction: processes that run it at the same time then wait for
+// each other. It fails, and changes nothing, if the schema is of a later version than this
 // program's. Users of a Store need USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on its
 // tables. Users of Guard need USAGE, SELECT and UPDATE.
 func Schema() string { return schema.Script() }

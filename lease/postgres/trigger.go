@@ -14,11 +14,11 @@ import (
 // FencedCode is the SQLSTATE of a write that a FenceTrigger refused.
 const FencedCode = "PGL02"
 
-// FenceTrigger returns the SQL, for a migration, of a trigger that fences a table. The trigger
-// refuses an update that sets column to a token that is null, or lower than the row's present
-// token. The refusal is an error with FencedCode, which aborts the transaction. Use it where
-// writers cannot use Guard: in other database systems, and in transactions that are not on the
-// database of the leases.
+// FenceTrigger returns the SQL of a trigger that fences a table, for use in a migration. The
+// trigger refuses an update that sets column to a token that is null, or lower than the row's
+// present token. The refusal is an error with FencedCode, which aborts the transaction. Use it
+// where writers cannot use Guard: in other database systems, and in transactions that are not
+// on the database of the leases.
 //
 // Each update must set the column to the token of the writer's lease; an update that does not set
 // the column is not refused. When a row is deleted, its token is forgotten. table is "table",

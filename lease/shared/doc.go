@@ -19,8 +19,8 @@
 //
 // # What it guarantees
 //
-//   - At any time, by the store's clock, at most n leases of a lock have not ended, if no request
-//     asks for more than n slots.
+//   - If no request asks for more than n slots, at most n leases of a lock are current at any
+//     time, by the store's clock.
 //   - While a client holds the whole lock, by an exclusive request, nobody else holds the
 //     lock or a slot of it.
 //

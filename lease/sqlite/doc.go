@@ -44,7 +44,7 @@
 // Leases then last longer by as much, and ExpiresAt is ahead of the wall clock, so use Remaining.
 // If the wall clock is set forward while the store is closed, leases end early. When it is
 // corrected, the store's clock is ahead of it, and stands still while the store is closed. Once the
-// longest TTL has passed, this does no harm any more. You can then correct the store's clock, with
+// longest TTL has passed, this no longer does harm. You can then correct the store's clock, with
 // the store closed, by UPDATE state SET seen_at = 0.
 //
 // If a WAL was lost or truncated after a crash, the store cannot distinguish it from one that was

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Group gathers calls. A call that arrives while fewer than Flights are under way goes out at
-// once. The fields must not change after the first call.
+// A Group gathers calls. A call that arrives while fewer than Flights flights are under way
+// goes out at once. The fields must not change after the first call.
 type Group[C comparable] struct {
 	Flights int // that are under way at a time, without overdue ones
 	Most    int // calls in one flight

@@ -1,6 +1,6 @@
 // Package rules decides about leases: from the stored row of a name and the time, it computes an
 // operation's answer and the new row. It is pure, for stores that run Go inside their transaction.
-// A store that decides in SQL follows the same rules, and leasetest compares.
+// A store that decides in SQL follows the same rules, and leasetest compares the results.
 package rules
 
 import (

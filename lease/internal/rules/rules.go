@@ -19,9 +19,9 @@ var errTokens = errors.New("lease: no token is left")
 // NewID returns a new lease id.
 func NewID() string { return rand.Text() }
 
-// Acquire decides a valid request. It returns the new row. If the same request got the lease
-// before, that is row itself, with its Version. floor is not less than the version of any name
-// that a sweep dropped; id is the ID for a new lease.
+// Acquire decides a valid request. It returns the new row. If an earlier sending of the
+// request got the lease, the new row is row itself, with its Version. floor is not less than
+// the version of any name that a sweep dropped; id is the ID for a new lease.
 func Acquire(row Row, floor uint64, now time.Time, r lease.AcquireRequest, id string) (Row, lease.Lease, error) {
 	held := row.State(now) == lease.Held
 	if held && r.IdempotencyKey != "" && r.IdempotencyKey == row.IdempotencyKey && r.Holder == row.Holder {
@@ -110,9 +110,9 @@ func Release(row Row, now time.Time, r lease.ReleaseRequest) (Row, error) {
 	return next, nil
 }
 
-// ReleaseProof returns what a row keeps of a release with a key, to recognize the same request: a
-// digest of its holder, id, token and key. Its length does not depend on the key. A release without
-// a key has the proof "".
+// ReleaseProof returns what a row stores to recognize a repeated release with a key: a digest of
+// its holder, id, token and key. Its length does not depend on the key. A release without a key has
+// the proof "".
 func ReleaseProof(r lease.ReleaseRequest) string {
 	if r.IdempotencyKey == "" {
 		return ""

@@ -22,7 +22,8 @@ type ForceReleasedBody struct {
 	LockDelayMS int64 `json:"lock_delay_ms"`
 }
 
-// ForceReleasable returns why there is no lease to end by force, unless a lease is named.
+// ForceReleasable returns the error for a forced release that names no lease, if r has no lease to
+// end.
 func ForceReleasable(r lease.Record) error {
 	switch {
 	case r.State == lease.Free:

@@ -82,7 +82,7 @@ func KindOf(err error) Kind {
 	return KindOfType(TypeUnavailable)
 }
 
-// KindOfType returns the row of the table for a type of problems; the zero Kind if there is none.
+// KindOfType returns the row of the table for a problem type; the zero Kind if there is none.
 func KindOfType(typ string) Kind {
 	for _, k := range kinds {
 		if k.Type == typ {

@@ -1,5 +1,5 @@
-// Package wire has the parts that client and server of leases over HTTP share: the bodies of
-// requests and answers, and the table of errors and problems.
+// Package wire has the parts that the client and the server of leases over HTTP share: the
+// bodies of requests and answers, and the table of errors and problems.
 package wire
 
 import (
