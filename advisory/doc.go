@@ -33,7 +33,7 @@
 //   - Nothing, because the network is silent in both directions: the holder's context ends
 //     before the server frees the lock. Two callers overlap only if the work ignores its context.
 //
-// If no late write may win, take the lock inside the transaction, with LockTx.
+// If a late write must never win, take the lock inside the transaction, with LockTx.
 //
 // The package does not work on a standby, which has a lock space of its own. It does not work
 // behind a transaction pooler either, because such a pooler shares sessions between clients.
@@ -48,7 +48,7 @@
 //   - A holder that loses its lock is notified: its context ends, with a *LostError as the
 //     cause. That takes milliseconds if the end of the connection reaches the holder and a
 //     processor is free. If nothing reaches it any more, its context ends before
-//     Config.SessionTTL is over.
+//     Config.SessionTTL has passed.
 //   - If a lock was lost while the process was stopped or its machine suspended, the first check
 //     detects the loss. Lock.Lost is such a check. So are Err and Done of Lock.Context, and Err
 //     of a context derived from it by context.WithValue. A context derived by
@@ -60,11 +60,11 @@
 //   - If Release, Do or DoOrSkip returns nil, the server had not ended the session when the
 //     lock was given back. Most releases ask the server. Two kinds do not: a hand-off inside
 //     the process, and the release of a reader while other readers keep the lock. They check
-//     whether the server has sent anything, and only then ask it. Such a check is at most 100
-//     µs old and cannot see a message in transit. So a loss can go unnoticed if it happened in
-//     the last 100 µs, plus the latency from the server to this process. If the network has
-//     gone silent, a loss can go unnoticed until the session's deadline, which comes before
-//     SessionTTL is over.
+//     whether the server has sent anything, and ask it only if it has. Such a check is at most
+//     100 µs old and cannot see a message in transit. So a loss can go unnoticed if it
+//     happened in the last 100 µs, plus the latency from the server to this process. If the
+//     network has gone silent, a loss can go unnoticed until the session's deadline, which
+//     comes before SessionTTL has passed.
 //   - If a process dies, is stopped or is cut off, its lock becomes free for others. That
 //     happens at once if the server sees the connection end, otherwise after
 //     Config.SessionTTL.
@@ -164,8 +164,8 @@
 // # When things go wrong
 //
 //	the server ends the session      context ends at once, cause *LostError; Release returns it
-//	a reset reaches only the server  lock free at once; context ends before SessionTTL is over
-//	the network goes silent          context ends before SessionTTL is over, and earlier by LossDrain; lock free after SessionTTL
+//	a reset reaches only the server  lock free at once; context ends before SessionTTL has passed
+//	the network goes silent          context ends before SessionTTL has passed, and earlier by LossDrain; lock free after SessionTTL
 //	the process is stopped           lock free after SessionTTL; the first check finds the context ended
 //	the process is killed            lock free at once
 //	somebody holds the lock          *TimeoutError, *HeldError or ran = false; the errors name the holder and since when

@@ -35,7 +35,7 @@ type SQLTx interface {
 }
 
 // LockTx takes the locks on keys in a transaction of the caller. PostgreSQL releases them with
-// the commit or rollback, at the same instant as the changes become visible. The locks conflict
+// the commit or rollback, at the instant when the changes become visible. The locks conflict
 // with every other lock on the keys in the same database, unless both locks are shared. LockTx
 // needs no Locker, and there is no handle to release. It works through poolers in session and
 // transaction mode. A rollback to a savepoint that is older than a lock releases the lock.

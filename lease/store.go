@@ -32,8 +32,8 @@ type Store interface {
 	// name.
 	Get(ctx context.Context, name string) (Record, error)
 	// List yields the records of names in byte order, starting with the first after r.After. An
-	// error ends the iteration. It is not a snapshot: a change during the iteration may be
-	// visible or not.
+	// error ends the iteration. It is not a snapshot: a change during the iteration may or may
+	// not be visible.
 	List(ctx context.Context, r ListRequest) iter.Seq2[Record, error]
 	// Sweep counts leases, sets names whose lease expired to FREE, and forgets names whose lease
 	// ended long ago. Tokens and versions of these names keep rising nevertheless. Sweep may commit

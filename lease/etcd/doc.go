@@ -98,9 +98,9 @@
 //
 // # Several lock servers
 //
-// A Store is a lease.Messenger. Of several lock servers of one cluster, one is active and has all queues. A server that cannot reach it, or
-// takes no part in the election, answers on its own. It notifies the others of the names that it changed or waits for: see lease/leaseserver.
-// Send is a put of one key. Listeners watch that key, so all of them receive all puts in the order of their revisions.
+// A Store is a lease.Messenger. If several lock servers share one cluster, one of them is active and has all queues. A server that cannot
+// reach it, or takes no part in the election, answers on its own. It notifies the others of the names that it changed or waits for: see
+// lease/leaseserver. Send is a put of one key. Listeners watch that key, so all of them receive all puts in the order of their revisions.
 //
 //   - If a member dies or a connection ends, no message is lost: the watch continues at another
 //     member where it stopped. It cannot if the history was compacted meanwhile, the cluster was
@@ -155,7 +155,7 @@
 //
 //   - A Store remembers about the last 8,192 names that it changed. If it does not remember a name,
 //     it must read it first, which costs one more request. If another store has changed the name,
-//     the transaction does nothing, reads the name, and is decided again.
+//     the transaction only reads the name, and the operation is decided again.
 //   - A Store reuses the etcd leases of released locks, up to 1,024. For each TTL, it gets one in
 //     advance, by a commit for which no operation waits. If it has none for a TTL, an operation
 //     waits for that commit instead of the message.

@@ -56,7 +56,7 @@ func (e *FileError) Error() string {
 	return text
 }
 
-// Is reports whether target is the condition. It also matches lease.ErrNotReady for conditions in
+// Is reports whether target is e's Condition. It also matches lease.ErrNotReady for conditions in
 // which nothing was done, and lease.ErrBroken if the Store has stopped.
 func (e *FileError) Is(target error) bool {
 	return target == e.Condition || target == lease.ErrNotReady && e.Condition == ErrReadOnly ||

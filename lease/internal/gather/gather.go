@@ -71,7 +71,7 @@ func (g *Group[C]) Length() int {
 	return len(g.waiting)
 }
 
-// Go runs f in a goroutine for which Close waits. It must be called in a flight.
+// Go runs f in a goroutine for which Close waits. Call it only during a flight.
 func (g *Group[C]) Go(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
