@@ -69,12 +69,12 @@ type Config struct {
 	// Use a few hundred to a few thousand. PostgreSQL walks all locks of a session at the end of
 	// each transaction (LockReleaseAll). That takes about 0.1 ms with 1,000 locks, 7 ms with
 	// 10,000 and 0.1 s with 131,072, the maximum. With 256 locks or more, a busy connection spends
-	// that time once a second instead of after each statement. But it still spends it after each
-	// ping, after each request for a shared lock, and when it becomes idle after a burst. If the
-	// connection ends, the last of 10,000 holders learns of it 20 ms after the first. All keys of
-	// one AcquireAll call go to one connection, even if there are more of them than LocksPerConn.
-	// The exceptions are keys that the call had to wait for, the keys after those, and keys that
-	// it shares with other readers of the process.
+	// that time once a second instead of after each statement. But it still spends that time after
+	// each ping, after each request for a shared lock, and when it becomes idle after a burst. If
+	// the connection ends, the last of 10,000 holders learns of it 20 ms after the first. All keys
+	// of one AcquireAll call go to one connection, even if there are more of them than
+	// LocksPerConn. The exceptions are keys that the call had to wait for, the keys after those,
+	// and keys that it shares with other readers of the process.
 	LocksPerConn int
 
 	// MaxLocks bounds the locks that a Locker with more than one lock per connection holds or

@@ -200,7 +200,7 @@ func (e *TimeoutError) Is(target error) bool {
 	return target == ErrTimeout || target == ErrHeld && (e.held || e.Holder != nil)
 }
 
-// Unwrap returns the cause of the context, if that ended the wait.
+// Unwrap returns the cause of the context if the context ended the wait, otherwise nil.
 func (e *TimeoutError) Unwrap() error { return e.Cause }
 
 // A poolExhaustedError says that every connection of the lock pool was in use. With more than one lock per
@@ -230,7 +230,7 @@ func (e *poolExhaustedError) Is(target error) bool {
 	return target == ErrPoolExhausted || target == ErrTimeout && len(e.Outer) == 0
 }
 
-// Unwrap returns the cause of the context, if that ended the wait.
+// Unwrap returns the cause of the context if the context ended the wait, otherwise nil.
 func (e *poolExhaustedError) Unwrap() error { return e.Cause }
 
 // A lockTableFullError says that there is no room for a lock on the key. Either the server is full, and then

@@ -1,6 +1,6 @@
 // Package lease defines fenced leases: exclusive rights that expire unless renewed. They are for
-// clients that cannot keep a database session open, such as other languages, short jobs, and
-// processes behind a transaction pooler.
+// clients that cannot keep a database session open, such as programs in other languages, short
+// jobs, and processes behind a transaction pooler.
 //
 //	l, err := store.Acquire(ctx, lease.AcquireRequest{Name: "nightly-report", Holder: "worker-1", TTL: 30 * time.Second})
 //	if errors.Is(err, lease.ErrHeld) {

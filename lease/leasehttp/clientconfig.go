@@ -38,8 +38,8 @@ type ClientConfig struct {
 	Token         string
 	AllowInsecure bool
 
-	// TLS configures connections to an https server, such as its RootCAs. nil = Go's defaults and
-	// the system's certificates.
+	// TLS configures connections to an https server: RootCAs, client certificates and so on. nil
+	// = Go's defaults and the system's certificates.
 	TLS *tls.Config
 
 	// HTTPClient sends the requests; TLS must then be nil. nil = the Client makes its own, which

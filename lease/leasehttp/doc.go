@@ -78,7 +78,7 @@
 //   - An acquire that may wait, such as those of AcquireWait and Do, first tries in a batch whether
 //     the lock is free. If the lock is held, the acquire is sent alone, and waits in the server's
 //     queue. From then on, such acquires of that lock are sent alone from the start, until one of
-//     them did not have to wait.
+//     them does not have to wait.
 //   - AcquireShare sends its acquires alone.
 //   - To a server that does not accept batches, such as one of an earlier version, the client
 //     sends plain requests. After a minute, it tries a batch again.

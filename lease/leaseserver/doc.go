@@ -234,7 +234,7 @@
 // ?wait= is answered at once; otherwise it waits behind others for at most a second. If a request
 // with an idempotency key is sent again, to any server, it gets the share that it got before, even
 // if other requests are ahead of it. It looks for that share after PollInterval, then after twice
-// that time, and so on, and when it is refused. If a request with mode exclusive and an
+// that time, and so on. It also looks when it is refused. If a request with mode exclusive and an
 // idempotency key gives up, it keeps others out for 5 s, because it can be resent.
 //
 // # Who may ask

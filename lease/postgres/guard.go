@@ -56,7 +56,7 @@ type TxEndedError = txguard.TxEndedError
 // Outside of a transaction, Guard returns ErrNoTransaction, whatever the type of tx: a pool, a
 // connection, a wrapper of one, or a transaction that has sent COMMIT. The server decides this: a
 // second statement reads a setting that the first one made for its transaction (PostgreSQL manual,
-// SET LOCAL). In that case nothing is guarded, including later writes of that connection. A
+// SET LOCAL). In that case nothing is guarded, not even later writes of that connection. A
 // connection that has sent BEGIN is in a transaction.
 func Guard(ctx context.Context, tx PgxTx, c lease.Claim) error {
 	return guardOf(c, schema.Version).Guard(ctx, pgsession.FromPgx(tx))

@@ -164,9 +164,9 @@ func (g *Group[C]) Settle() {
 	}
 }
 
-// Yield lets other goroutines run until as many calls wait as were answered: for Fly, after it has
-// answered them. Callers that continue at once then share the next flight. Otherwise they would
-// fall into two halves, each of which waits for the flight of the other.
+// Yield lets other goroutines run until at least answered calls wait. It is for Fly, after it has
+// answered that many calls. Callers that continue at once then share the next flight. Otherwise
+// they would fall into two halves, each of which waits for the flight of the other.
 func (g *Group[C]) Yield(answered int) {
 	for turn := 0; turn < turns && g.Length() < answered; turn++ {
 		runtime.Gosched()
