@@ -235,7 +235,7 @@
 //     standby had missed the last saved time, the store's time can be behind by that much.
 //   - Different tokens in copies of one database: two standbys that were promoted independently
 //     to the same timeline number, copies of a running server's disk, or two restores of one
-//     dump. The store cannot distinguish these copies, and they count the same tokens.
+//     dump. The store cannot distinguish these copies, and they grant the same tokens.
 //   - Anything on a server with fsync off: it may forget everything when its machine crashes.
 //   - Anything about writes that are neither guarded nor fenced, or about the
 //     order of effects that a guarded transaction has elsewhere.

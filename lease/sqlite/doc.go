@@ -42,10 +42,11 @@
 //
 // If the wall clock is set back while the store is closed, the store's clock loses that time.
 // Leases then last longer by as much, and ExpiresAt is ahead of the wall clock, so use Remaining.
-// If the wall clock is set forward while the store is closed, leases end early. When it is
-// corrected, the store's clock is ahead of it, and stands still while the store is closed. Once the
-// longest TTL has passed, this no longer does harm. You can then correct the store's clock, with
-// the store closed, by UPDATE state SET seen_at = 0.
+// If the wall clock is set forward while the store is closed, leases end early. When the wall clock
+// is corrected, the store's clock is ahead of it. Until the wall clock catches up, the store's
+// clock stands still while the store is closed. Once the longest TTL has passed, this no longer
+// does harm. You can then correct the store's clock, with the store closed, by UPDATE state SET
+// seen_at = 0.
 //
 // If a WAL was lost or truncated after a crash, the store cannot distinguish it from one that was
 // always that short. The content of the lost part is forgotten, including leases. Their holders
