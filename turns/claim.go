@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A found is what an entity's turn can take.
+// A found contains the messages that an entity's turn can take.
 type found struct {
 	messages    []Message
 	age, newest time.Duration // since its first and its last message was sent
@@ -20,7 +20,7 @@ type found struct {
 const takeSQL = `SELECT entity, number, id, trace, sent_at, body, age_ms, newest_ms
 	FROM pglatch_turns.take($1::pg_catalog.text, $2::pg_catalog.text[], $3::pg_catalog.int8[], $4::pg_catalog.int8[])`
 
-// take reads the first messages of entities, behind a number each, and at most so many.
+// take reads the first messages of each entity after a given number, up to a given count.
 func (m *Mailbox) take(ctx context.Context, entities []string, after, most []int64) (map[string]*found, error) {
 	rows, err := m.config.Pool.Query(ctx, takeSQL, m.config.Name, entities, after, most)
 	if err != nil {

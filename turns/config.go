@@ -36,75 +36,80 @@ const (
 	Stop                   // no turn, until somebody retries or skips the dead letter
 )
 
-// A Config describes a mailbox. Pool, Name and Namespace are required, and Locker for Serve. All other
-// fields have good zero values.
+// A Config describes a mailbox. Pool, Name and Namespace are required, and Locker for Serve. The zero
+// value of every other field is a good default.
 type Config struct {
-	// Pool makes the connections to the primary. The caller keeps the pool. Sends use the caller's
-	// transactions. A pool behind a transaction pooler works, but brings no notifications: then an idle
-	// mailbox has its next turn after a second at most.
+	// Pool makes the connections to the primary. The caller owns the pool. Sends use the caller's
+	// transactions. A pool behind a transaction pooler works, but receives no notifications: an idle
+	// mailbox then begins its next turn after at most a second.
 	Pool *pgxpool.Pool
 
-	// Name is the mailbox's: 1 to 40 lower-case letters, digits, '_', '-' and '.', beginning with a letter.
+	// Name is the name of the mailbox: 1 to 40 lower-case letters, digits, '_', '-' and '.', beginning with
+	// a letter.
 	Name string
 
-	// Namespace has the keys of the mailbox's entities.
+	// Namespace is the namespace of the keys of the mailbox's entities.
 	Namespace namespace.Namespace
 
 	// Locker holds the mutexes of running turns, one for each, and one for the node. It must be on the
-	// database of Pool. The caller keeps it. Serve needs one; set its LocksPerConn to have many turns on
-	// few connections.
+	// database of Pool. The caller owns it. Serve needs one. To run many turns on few connections, set
+	// its LocksPerConn.
 	Locker *advisory.Locker
 
-	// Concurrency is how many turns run on this node at one time. 0 = DefaultConcurrency.
+	// Concurrency is how many turns can run on this node at a time. 0 = DefaultConcurrency.
 	Concurrency int
 
-	// Batch is how many messages a turn takes at most. 0 = 1. With more, a turn takes all that wait, up to
-	// this number. After a failed attempt, turns take one message until one commits, so that one bad
-	// message does not make others dead letters.
+	// Batch is the maximum number of messages that a turn takes. 0 = 1. With more, a turn takes all that
+	// are waiting, up to this number. After a failed attempt, turns take one message each until one of
+	// them commits, so that one bad message does not make others dead letters.
 	Batch int
 
-	// Quiet makes a turn wait until no message came for this time, so that a burst becomes one turn. It
-	// waits no longer than five times Quiet after the first message, and not if Batch messages wait.
-	// 0 = a turn begins at once. It needs a Batch of 2 or more.
+	// Quiet makes a turn wait until no message has arrived for this time, so that a burst becomes one
+	// turn. The turn begins at the latest five times Quiet after the first message, or when Batch
+	// messages are waiting. 0 = a turn begins at once. Quiet needs a Batch of 2 or more.
 	Quiet time.Duration
 
-	// RefuseBusy refuses messages for an entity that has one, waiting or in a turn, with ErrBusy.
+	// RefuseBusy makes Send return ErrBusy for an entity that already has a message, waiting or in
+	// a turn.
 	RefuseBusy bool
 
-	// MaxAttempts is how often messages are tried before they become dead letters. 0 = DefaultMaxAttempts.
+	// MaxAttempts is how often a message is tried before it becomes a dead letter. 0 = DefaultMaxAttempts.
 	MaxAttempts int
 
-	// Pause is how long an entity pauses after its first failed attempt. The pause doubles with each, up
-	// to MaxPause, and a random part of it is left out. 0 = DefaultPause and DefaultMaxPause.
+	// Pause is how long an entity pauses after its first failed attempt. The pause doubles with each
+	// further failure, up to MaxPause, and is shortened by a random part. 0 = DefaultPause and
+	// DefaultMaxPause.
 	Pause, MaxPause time.Duration
 
-	// OnDead says whether an entity goes on after a dead letter. The zero value is Continue.
+	// OnDead says whether an entity continues after a dead letter. The zero value is Continue.
 	OnDead OnDead
 
 	// MaxBytes limits a message's body, and MaxDepth the messages that wait for one entity. The limits of
 	// the last Migrate or Serve apply to all senders. 0 = DefaultMaxBytes and DefaultMaxDepth.
 	MaxBytes, MaxDepth int
 
-	// MaxTotal limits the messages that wait for all entities together, those of running turns too. A server
-	// counts them once a second, and less often if a count takes longer than 50 ms, so that counting takes a 20th
-	// of the time at most. Senders compare with the last count. So the mailbox can have more: what was sent since,
-	// and what transactions sent that were open. It can also refuse for as long although messages were consumed.
-	// While no server counts, senders at the limit do so themselves. Like MaxDepth, it is that of the last Migrate
-	// or Serve. 0 = no limit.
+	// MaxTotal limits the messages of all entities together, including those of running turns. A server counts
+	// them once a second. If a count takes longer than 50 ms, the server counts less often, so that counting takes
+	// at most a 20th of the time. Senders compare with the last count. So the mailbox can exceed the limit by the
+	// messages that were sent since, and by those of transactions that were open during the count. For the same
+	// reason it can refuse messages for a while although others were consumed. While no server counts, senders at
+	// the limit count themselves. As with MaxDepth, the value of the last Migrate or Serve applies. 0 = no limit.
 	MaxTotal int
 
-	// KeepIDs is how long at least the ID of a message is known after its Send. 0 = DefaultKeepIDs.
+	// KeepIDs is the minimum time for which the ID of a message is remembered after its Send. 0 =
+	// DefaultKeepIDs.
 	KeepIDs time.Duration
 
 	// KeepDead is how long dead letters are kept. 0 = DefaultKeepDead.
 	KeepDead time.Duration
 
 	// SendWait bounds how long a Send waits for another transaction that sent to its entity. 0 =
-	// DefaultSendWait. A wait shorter than the server's deadlock_timeout finds no deadlock.
+	// DefaultSendWait. If it is shorter than the server's deadlock_timeout, deadlocks are not
+	// detected.
 	SendWait time.Duration
 
-	// Finish is how long running turns may go on after the context of Serve ended. Then their contexts
-	// end. 0 = DefaultFinish; negative = at once.
+	// Finish is how long running turns may continue after the context of Serve has ended. After that,
+	// their contexts end. 0 = DefaultFinish; negative = at once.
 	Finish time.Duration
 
 	// Node names this process in errors and tables. "" = the host's name with a random suffix. Serve adds
@@ -114,7 +119,8 @@ type Config struct {
 	// Observer receives what happens to turns. The zero value has no functions.
 	Observer Observer
 
-	// Logger receives what could go unnoticed: failed looks and turns. nil = discard.
+	// Logger receives events that could otherwise go unnoticed: failed looks and turns. nil =
+	// discard.
 	Logger *slog.Logger
 }
 

@@ -20,7 +20,7 @@ type DeadLetter struct {
 }
 
 // DeadLetters lists up to limit dead letters whose number is greater than after, in order: those of an entity, or
-// those of the mailbox if entity is the zero Key. The number of the last one is after for the next call.
+// those of the mailbox if entity is the zero Key. Pass the number of the last one as after to the next call.
 func (m *Mailbox) DeadLetters(ctx context.Context, entity namespace.Key, after int64, limit int) ([]DeadLetter, error) {
 	text := ""
 	if entity.Valid() {
@@ -42,14 +42,14 @@ func (m *Mailbox) DeadLetters(ctx context.Context, entity namespace.Key, after i
 	return letters, failed(err)
 }
 
-// Retry puts a dead letter back, in the place that its number says. An entity that it stopped goes on. It
-// returns ErrNotFound if there is no such dead letter.
+// Retry puts a dead letter back in the place that its number gives it. If it had stopped its entity, the
+// entity continues. It returns ErrNotFound if there is no such dead letter.
 func (m *Mailbox) Retry(ctx context.Context, number int64) error {
 	return m.letter(ctx, `SELECT pglatch_turns.retry_dead($1::pg_catalog.text, $2::pg_catalog.int8)`, number)
 }
 
-// Skip deletes a dead letter. An entity that it stopped goes on with the next message. It returns ErrNotFound if
-// there is no such dead letter.
+// Skip deletes a dead letter. If it had stopped its entity, the entity continues with the next message. It
+// returns ErrNotFound if there is no such dead letter.
 func (m *Mailbox) Skip(ctx context.Context, number int64) error {
 	return m.letter(ctx, `SELECT pglatch_turns.skip_dead($1::pg_catalog.text, $2::pg_catalog.int8)`, number)
 }
@@ -63,7 +63,7 @@ func (m *Mailbox) letter(ctx context.Context, sql string, number int64) error {
 }
 
 // Purge deletes all messages and dead letters of an entity, and returns how many. A running turn of the entity is
-// stale then. Purge waits for senders of the entity, as long as ctx lets it.
+// then stale. Purge waits for senders of the entity until ctx ends.
 func (m *Mailbox) Purge(ctx context.Context, entity namespace.Key) (gone int64, err error) {
 	text, err := m.entityOf(entity)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// An EntityState says what an entity of a mailbox does.
+// An EntityState is the state of an entity of a mailbox.
 type EntityState string
 
 // The states of an entity.
@@ -29,19 +29,19 @@ const (
 type Entity struct {
 	Entity      string // its text: namespace.Key.Entity
 	State       EntityState
-	Messages    int64  // that wait, those of the running turn too
-	Attempts    int    // in a row without a commit, with the running one
+	Messages    int64  // that wait, including those of the running turn
+	Attempts    int    // in a row without a commit, including the running one
 	Node        string // that has the turn
 	LastError   string // of the last attempt without a commit
 	Interrupted string // the reason why somebody interrupted the running turn
 
-	Since  time.Time     // Running: of its claim; Ready, Paused: when it became ready, or will; by the server's clock
-	Age    time.Duration // since then; negative until it is ready
-	Oldest time.Duration // since its first message was sent
+	Since  time.Time     // if running, the time of its claim; if ready or paused, when it became or will become ready; by the server's clock
+	Age    time.Duration // the time since Since; negative until the entity is ready
+	Oldest time.Duration // the time since its first message was sent
 }
 
-// Entities lists up to limit entities of a state, those that are in it for longest first. EntityIdle has none. The
-// cost grows with the entities of the state, and not with their messages.
+// Entities lists up to limit entities in a state, beginning with those that have been in it for longest. It lists
+// none for EntityIdle. The cost grows with the number of entities in the state, not with their messages.
 func (m *Mailbox) Entities(ctx context.Context, state EntityState, limit int) ([]Entity, error) {
 	return m.entities(ctx, state, "", limit)
 }
@@ -75,8 +75,9 @@ func (m *Mailbox) entities(ctx context.Context, state EntityState, entity string
 	return all, failed(err)
 }
 
-// Messages lists up to limit messages of an entity that wait, those of its running turn too, and whose number is
-// greater than after, in order. It takes none. The number of the last one is after for the next call.
+// Messages lists up to limit waiting messages of an entity, in order, including those of its running turn. Their
+// numbers are greater than after. It takes none of them. Pass the number of the last one as after to the next
+// call.
 func (m *Mailbox) Messages(ctx context.Context, entity namespace.Key, after int64, limit int) ([]Message, error) {
 	text, err := m.entityOf(entity)
 	if err != nil {
@@ -95,7 +96,7 @@ type Name struct {
 	Namespace namespace.Namespace
 }
 
-// Names lists the mailboxes of a database, by their names.
+// Names lists the mailboxes of a database, sorted by name.
 func Names(ctx context.Context, pool *pgxpool.Pool) ([]Name, error) {
 	rows, err := pool.Query(ctx, `SELECT name, namespace FROM pglatch_turns.mailboxes ORDER BY name`)
 	if err != nil {

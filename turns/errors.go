@@ -14,7 +14,8 @@ import (
 
 // The conditions that this package reports.
 var (
-	// ErrBusy: the entity has a message or a turn, and the mailbox refuses more (Config.RefuseBusy).
+	// ErrBusy: the entity already has a message or a turn, and the mailbox refuses more
+	// (Config.RefuseBusy).
 	ErrBusy = errors.New("turns: entity is busy")
 	// ErrLimit: a message is too large, or too many wait. See LimitError.
 	ErrLimit = errors.New("turns: limit reached")
@@ -23,8 +24,8 @@ var (
 	// ErrDeadlock: transactions sent to the same entities in different orders, and PostgreSQL ended this
 	// one. Nothing was sent. Try the whole transaction again.
 	ErrDeadlock = errors.New("turns: deadlock of senders")
-	// ErrConflict: the snapshot of the transaction is too old to answer. Nothing was sent. Try the whole
-	// transaction again.
+	// ErrConflict: the transaction's snapshot is too old to decide about the message. Nothing was sent.
+	// Try the whole transaction again.
 	ErrConflict = errors.New("turns: transaction must be tried again")
 	// ErrStale: the turn is not the current one of its entity, or a message is missing. See StaleError.
 	ErrStale = errors.New("turns: turn is stale")
@@ -38,7 +39,7 @@ var (
 	ErrNotFound = errors.New("turns: no such dead letter")
 	// ErrInvalid: an argument is not valid, as the text says.
 	ErrInvalid = errors.New("turns: invalid argument")
-	// ErrNotReady: somebody has to make the schema or the mailbox, or to grant rights.
+	// ErrNotReady: the schema or the mailbox is missing, or the role lacks rights.
 	ErrNotReady = errors.New("turns: mailbox is not ready")
 	// ErrNoTransaction: Send got a pool or a connection. Nothing was sent.
 	ErrNoTransaction = session.ErrNoTransaction
@@ -62,7 +63,7 @@ func (e *LimitError) Error() string {
 // Is reports whether target is ErrLimit.
 func (e *LimitError) Is(target error) bool { return target == ErrLimit }
 
-// A TimeoutError says that another transaction has sent to the entity, and did not end in time. It matches
+// A TimeoutError says that another transaction that sent to the entity did not end in time. It matches
 // ErrTimeout. Nothing was sent. The transaction stays unchanged.
 type TimeoutError struct {
 	Entity string

@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Mailbox has the messages of all entities under one name. It is safe for concurrent use.
+// A Mailbox contains the messages of all entities under one name. It is safe for concurrent use.
 type Mailbox struct{ config Config }
 
 // Open returns a mailbox without connecting. Migrate makes its schema. The error is a *ConfigError, or the cause of
@@ -70,7 +70,7 @@ func (m *Mailbox) exec(ctx context.Context, sql string, args ...any) error {
 	}, sql, args...)
 }
 
-// interval is a duration as PostgreSQL reads it, whatever its settings are.
+// interval formats a duration so that PostgreSQL can read it, whatever its settings are.
 func interval(d time.Duration) string {
 	return fmt.Sprintf("%d.%06d seconds", d/time.Second, d%time.Second/time.Microsecond)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// look asks the one question of an idle server, and acts on the answer: it reclaims the turns of dead nodes, and
+// look sends the only query of an idle server, and acts on the answer: it reclaims the turns of dead nodes, and
 // interrupts its own. It returns when the next entity is ready.
 func (s *server) look(ctx context.Context) (time.Duration, error) {
 	s.lastLook = time.Now()
@@ -98,7 +98,7 @@ func (s *server) aim(next *target) {
 	s.targets <- t
 }
 
-// watch waits for the lock of the target, which comes when its process has ended.
+// watch waits for the lock of the target, which becomes free when its process has ended.
 func (s *server) watch(ctx context.Context) {
 	var current target
 	stop, ended := func() {}, make(chan struct{}, 1)
@@ -124,7 +124,8 @@ func (s *server) watch(ctx context.Context) {
 	}
 }
 
-// await waits for the lock of a node in the background, and reclaims the node's turns when it has come.
+// await waits for the lock of a node in the background, and reclaims the node's turns when it has the
+// lock.
 func (s *server) await(ctx context.Context, key namespace.Key, node string, ended chan<- struct{}) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -150,7 +151,8 @@ func (s *server) await(ctx context.Context, key namespace.Key, node string, ende
 	}
 }
 
-// listen receives notifications: that a message came, and that a turn is to end. Without them, looks find out.
+// listen receives notifications of new messages, and of turns that must end. Without notifications, looks
+// detect both.
 func (s *server) listen(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := s.listenOnce(ctx, func() { failures = 0 })
@@ -227,9 +229,9 @@ func (s *server) interrupts(ctx context.Context, db querier) error {
 	return nil
 }
 
-// Interrupt ends the context of the entity's running turn, on whatever node, with an *InterruptedError as its cause. The
-// handler decides what becomes of the messages: it can commit, with context.WithoutCancel, or return an error, so
-// that they come again. ErrNotRunning says that no turn runs.
+// Interrupt ends the context of the entity's running turn, on whatever node it runs, with an *InterruptedError as its
+// cause. The handler decides what happens to the messages: it can commit, with context.WithoutCancel, or return an
+// error, so that they are delivered again. If no turn is running, the error is ErrNotRunning.
 func (m *Mailbox) Interrupt(ctx context.Context, entity namespace.Key, reason string) error {
 	text, err := m.entityOf(entity)
 	if err != nil {

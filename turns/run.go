@@ -16,11 +16,12 @@ import (
 )
 
 const (
-	// emptyPause is how long an entity pauses that had no message: a sender is between its message and its commit.
+	// emptyPause is how long an entity without a message pauses: a sender has written its message, and not
+	// committed yet.
 	emptyPause = awake
-	// heldPause is how long an entity pauses whose mutex somebody holds.
+	// heldPause is how long an entity pauses if somebody else holds its mutex.
 	heldPause = 100 * time.Millisecond
-	// quietMost is how many times Config.Quiet the first message waits at most.
+	// quietMost is the maximum wait of the first message, in multiples of Config.Quiet.
 	quietMost = 5
 	// maxErrorText limits the text of an error in the tables.
 	maxErrorText = 2000
@@ -99,7 +100,8 @@ func (s *server) turn(ctx context.Context, t *Turn, f *found) ending {
 	return ending{err: err, pause: pause.Backoff(t.claim.Attempts-1, c.Pause, c.MaxPause), dead: t.claim.Attempts >= c.MaxAttempts}
 }
 
-// mutex takes the mutex of an entity. The turn before can still have it, because it gives it back after its commit.
+// mutex takes the mutex of an entity. The previous turn can still hold it, because a turn gives it back after its
+// commit.
 func (s *server) mutex(ctx context.Context, key namespace.Key) (*advisory.Lock, error) {
 	label := "turns/" + s.m.config.Name
 	lock, err := s.m.config.Locker.With(advisory.Options{Label: label}).TryAcquire(ctx, key)
@@ -128,8 +130,8 @@ func (t *Turn) handle(ctx context.Context, handler Handler) error {
 	return err
 }
 
-// settle ends a turn in the tables, unless it was committed. It tries until the node's life ends; then others
-// reclaim the turn.
+// settle ends a turn in the tables, unless it was committed. It retries until the node's life ends; after
+// that, other nodes reclaim the turn.
 func (s *server) settle(life context.Context, t *Turn, e ending) {
 	if e == (ending{}) {
 		return
@@ -150,7 +152,7 @@ func (s *server) settle(life context.Context, t *Turn, e ending) {
 	}
 }
 
-// end is one attempt to end a turn. That the turn is stale is no error: somebody else has ended it.
+// end is one attempt to end a turn. A stale turn is not an error: somebody else has ended it.
 func (s *server) end(life context.Context, t *Turn, e ending) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), statementBound)
 	defer cancel()
@@ -159,7 +161,8 @@ func (s *server) end(life context.Context, t *Turn, e ending) error {
 			t.claim.Entity, t.claim.Token, interval(e.pause))
 		return err
 	}
-	// Those that the claim took. What More brought has had no attempt of its own: it is not dead yet.
+	// Those that the claim took. Messages that More took have had no attempt of their own, so they
+	// are not dead yet.
 	first := t.Messages()[:t.taken]
 	_, err := ask[bool](ctx, s.m, `SELECT pglatch_turns.fail($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.int8[],
 		$5::pg_catalog.text, $6::pg_catalog.text::pg_catalog.interval, $7::pg_catalog.bool, $8::pg_catalog.bool)`,

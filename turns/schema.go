@@ -38,14 +38,14 @@ var schema = pgtable.Schema{
 // migrateWait bounds the wait of a migration for transactions that use the tables.
 const migrateWait = "10s"
 
-// Schema returns the SQL, for migrations, that makes the schema pglatch_turns or updates an older one. It
-// can be run again. Run it in one transaction. It fails, and changes nothing, if the schema is of a later
+// Schema returns SQL for migrations. It makes the schema pglatch_turns or updates an older one. It can be
+// run again. Run it in one transaction. It fails, and changes nothing, if the schema is of a later
 // version than this program's. The mailbox itself is made by Mailbox.Migrate or by Serve.
 func Schema() string { return schema.Script() }
 
-// Grants returns the SQL that lets one role send and another one serve. Each may be "". A sender has no right on
-// a table: the functions that it may call run with the rights of the schema's owner, and their search_path is
-// fixed.
+// Grants returns the SQL that lets the role sender send and the role server serve. "" = no such role. A sender
+// has no right on a table: the functions that it may call run with the rights of the schema's owner, and their
+// search_path is fixed.
 func Grants(sender, server string) string {
 	var b strings.Builder
 	if sender != "" {
@@ -68,9 +68,9 @@ var forSenders = []string{
 }
 
 // Migrate makes the schema pglatch_turns or updates an older one, and stores the mailbox with its limits. Many
-// processes may call it at a time, and beside running programs. If the schema is as new as this program or
-// newer, it needs only the rights of a server. ErrNotReady says that the role may not, or that the mailbox exists
-// with another namespace.
+// processes may call it at the same time, and while programs use the mailbox. If the schema is as new as this
+// program or newer, it needs only the rights of a server. ErrNotReady means that the role lacks a right, or
+// that the mailbox exists with another namespace.
 func (m *Mailbox) Migrate(ctx context.Context) error {
 	err := schema.Migrate(ctx, m.config.Pool, migrateWait)
 	if sqlstate.Of(err) == sqlstate.Privilege {

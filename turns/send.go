@@ -15,18 +15,20 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Message is what one turn, or more, will handle.
+// A Message is sent to an entity, and handled by one of its turns, or by several if attempts fail.
 type Message struct {
-	// ID makes a second Send with the same ID, to the same entity, do nothing and return the first ticket, for
-	// Config.KeepIDs. Wait finds the end of messages with an ID. "" = none; at most 1000 bytes.
+	// ID makes Send idempotent: for Config.KeepIDs, another Send with the same ID to the same entity does
+	// nothing and returns the first ticket. Wait can report how a message with an ID ended. "" = none; at most
+	// 1000 bytes.
 	ID string
 
 	Body []byte
 
-	// Trace travels to the handler, for example a W3C traceparent. At most 1000 bytes.
+	// Trace is passed on to the handler, for example a W3C traceparent. At most 1000 bytes.
 	Trace string
 
-	// Number is the message's place among those of its entity. Send sets the ticket's, and ignores this one.
+	// Number is the message's place among those of its entity. Send ignores it, and returns the number in
+	// the ticket.
 	Number int64
 
 	// SentAt is when the message was sent, by the server's clock. Send ignores it.
@@ -51,20 +53,22 @@ type SQLTx = pgsession.SQLTx
 
 var _ SQLTx = (*sql.Tx)(nil)
 
-// MaxEntities is how many entities one SendMany may name. Each takes a lock of the server until the
-// transaction ends.
+// MaxEntities is how many entities one SendMany may name. Each occupies a lock of the server until
+// the transaction ends.
 const MaxEntities = 1000
 
-// Send sends a message to an entity in the caller's transaction. It exists when the transaction commits.
+// Send sends a message to an entity in the caller's transaction. The message exists once the transaction
+// commits.
 //
-// Until then, other transactions that send to the entity wait, at most Config.SendWait. So Send comes
-// last in a transaction. If the transaction sends no statement for 15 seconds after it, the server ends the session, so
-// that a stopped process does not keep other senders out. Transactions that send to several entities in opposite orders are a deadlock, which
-// PostgreSQL ends with ErrDeadlock after its deadlock_timeout: use SendMany, which sorts.
+// Until then, other transactions that send to the entity wait, for at most Config.SendWait. So make Send the last statement of a transaction.
+// If the transaction sends no statement for 15 seconds after Send, the server ends the session, so that a stopped process does not keep other
+// senders out. Transactions that send to several entities in opposite orders can deadlock. PostgreSQL then ends one of them with ErrDeadlock,
+// after its deadlock_timeout. To avoid that, use SendMany, which sorts the entities.
 //
-// ErrBusy, *LimitError, *TimeoutError and ErrInvalid leave the transaction as it was, and nothing was sent. So does
-// ErrNotReady if the mailbox is not there. After other errors PostgreSQL has aborted the transaction. Above READ
-// COMMITTED, ErrConflict says that the transaction's snapshot is older than the first message with this ID.
+// After ErrBusy, *LimitError, *TimeoutError and ErrInvalid, nothing was sent, and the transaction is unchanged. The
+// same is true of ErrNotReady if the mailbox does not exist. After other errors PostgreSQL has aborted the
+// transaction. Above READ COMMITTED, ErrConflict means that the transaction's snapshot is older than the first
+// message with this ID.
 func (m *Mailbox) Send(ctx context.Context, tx PgxTx, entity namespace.Key, message Message) (Ticket, error) {
 	return m.send(ctx, pgsession.FromPgx(tx), entity, message)
 }
@@ -74,15 +78,15 @@ func (m *Mailbox) SendSQL(ctx context.Context, tx SQLTx, entity namespace.Key, m
 	return m.send(ctx, pgsession.FromSQL(tx), entity, message)
 }
 
-// An Envelope is a message and the entity that it is for.
+// An Envelope is a message with the entity that receives it.
 type Envelope struct {
 	Entity  namespace.Key
 	Message Message
 }
 
-// SendMany sends messages to any number of entities, at most MaxEntities, in an order in which two calls
-// cannot wait for each other in a circle. Messages of one entity keep their order. The tickets are in the
-// order of the envelopes. After an error some messages were sent, and the caller must roll the transaction back.
+// SendMany sends messages to at most MaxEntities entities, in an order in which two calls cannot deadlock.
+// Messages of one entity keep their order. The tickets are in the order of the envelopes. After an error,
+// some messages may have been sent, so the caller must roll the transaction back.
 func (m *Mailbox) SendMany(ctx context.Context, tx PgxTx, envelopes []Envelope) ([]Ticket, error) {
 	return m.sendMany(ctx, pgsession.FromPgx(tx), envelopes)
 }

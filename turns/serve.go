@@ -23,9 +23,10 @@ import (
 const (
 	// lookEvery is how often an idle server looks.
 	lookEvery = time.Second
-	// awake is how long a server looks often after it found something. Senders need not notify until then.
+	// awake is how long a server looks often after it has found something. Until then, senders need not
+	// notify it.
 	awake = 250 * time.Millisecond
-	// awakeEvery is how often it looks then.
+	// awakeEvery is how often a server looks in that time.
 	awakeEvery = 10 * time.Millisecond
 	// claimMost limits the entities of one claim.
 	claimMost = 500
@@ -33,18 +34,19 @@ const (
 	sweepEvery = 10 * time.Minute
 	// mutexWait is how long a turn waits for the mutex of its entity if somebody has it.
 	mutexWait = 300 * time.Millisecond
-	// statementBound limits what ends a turn after its context.
+	// statementBound limits the statements that end a turn whose context has ended.
 	statementBound = 10 * time.Second
 )
 
 // Serve handles the mailbox's messages until ctx ends. Any number of nodes may serve one mailbox.
 //
-// When ctx ends, Serve claims no more. Running turns go on for Config.Finish, then their contexts end with
-// ErrShutdown. Other nodes have at once what they did not commit, and the attempt does not count. Serve returns
-// nil when all handlers have returned. A handler that ignores its context keeps Serve.
+// When ctx ends, Serve claims no more turns. Running turns continue for Config.Finish, and then their contexts
+// end with ErrShutdown. Messages that they did not commit are at once available to other nodes, and the attempt
+// does not count. Serve returns nil when all handlers have returned. A handler that ignores its context keeps
+// Serve from returning.
 //
-// Serve returns an error only at its beginning: *ConfigError, ErrNotReady, or the driver's. Later ones are
-// logged, and Serve tries again.
+// Serve returns an error only when it starts: *ConfigError, ErrNotReady, or an error of the driver. It
+// logs later errors, and retries.
 func (m *Mailbox) Serve(ctx context.Context, handler Handler) error {
 	switch {
 	case m.config.Locker == nil:
@@ -154,8 +156,8 @@ func (s *server) loop(ctx, life context.Context) {
 	}
 }
 
-// step claims if that can bring something, looks if it is time, and returns when to do so again. woken: a message came,
-// or a worker is free again.
+// step claims if there may be work, looks if it is time, and returns when to do so again. woken: a message arrived, or
+// a worker is free again.
 func (s *server) step(ctx, life context.Context, woken bool) (next time.Duration, err error) {
 	claimed := false
 	if woken || time.Now().Before(s.awakeUntil) {
@@ -228,7 +230,8 @@ func (s *server) lookNow() {
 	}
 }
 
-// drain lets the turns go on for Config.Finish, unless the node's lock is lost. Then their contexts end.
+// drain lets the turns continue for Config.Finish, unless the node's lock is lost. After that, their
+// contexts end.
 func (s *server) drain(life context.Context, end context.CancelCauseFunc) {
 	done := make(chan struct{})
 	go func() {
@@ -246,7 +249,7 @@ func (s *server) drain(life context.Context, end context.CancelCauseFunc) {
 	<-done
 }
 
-// leave gives back what is left, now that nobody holds the node's lock.
+// leave gives back the remaining turns, now that nobody holds the node's lock.
 func (s *server) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementBound)
 	defer cancel()

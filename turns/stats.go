@@ -9,15 +9,15 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Stats describe a mailbox at one moment, over all nodes.
+// Stats describe a mailbox at one moment, across all nodes.
 type Stats struct {
-	Ready   int64 // entities that have messages and no turn, those that pause too
+	Ready   int64 // entities that have messages and no turn, including paused ones
 	Running int64 // entities with a turn
 	Stopped int64 // entities that a dead letter stopped
 	Dead    int64 // dead letters
 	Nodes   int64 // that serve
 
-	// OldestReady is for how long the entity has been ready that is the next; 0 = none is.
+	// OldestReady is how long the next entity has been ready; 0 = no entity is ready.
 	OldestReady time.Duration
 }
 
@@ -30,7 +30,8 @@ const statsSQL = `SELECT
 	coalesce((SELECT extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(ready_at))::pg_catalog.float8 FROM pglatch_turns.entities
 		WHERE mailbox OPERATOR(pg_catalog.=) $1::pg_catalog.text AND state OPERATOR(pg_catalog.=) 'ready'), 0)`
 
-// Stats counts. The cost grows with the entities that have messages, and with the dead letters.
+// Stats counts the mailbox's entities and dead letters. The cost grows with the number of entities
+// that have messages, and of dead letters.
 func (m *Mailbox) Stats(ctx context.Context) (s Stats, err error) {
 	var oldest float64
 	err = m.config.Pool.QueryRow(ctx, statsSQL, m.config.Name).Scan(&s.Ready, &s.Running, &s.Stopped, &s.Dead, &s.Nodes, &oldest)
@@ -44,7 +45,7 @@ type Observer struct {
 	Ended func(TurnData)
 }
 
-// TurnData say how a turn ended.
+// TurnData describes how a turn ended.
 type TurnData struct {
 	Key       namespace.Key
 	Attempt   int

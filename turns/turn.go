@@ -38,7 +38,7 @@ type Turn struct {
 	committed  bool
 }
 
-// A claimed entity is one whose turn this node has.
+// A claimed is an entity whose turn this node has.
 type claimed struct {
 	Entity    string
 	Token     int64
@@ -47,7 +47,7 @@ type claimed struct {
 	LastError string
 }
 
-// Entity returns the entity's key, on which the turn has the lock.
+// Entity returns the entity's key, whose lock the turn holds.
 func (t *Turn) Entity() namespace.Key { return t.key }
 
 // Attempt returns 1 for the first attempt since the entity's last commit.
@@ -73,9 +73,9 @@ func (t *Turn) SetValue(value []byte) {
 // moreMost limits the messages of one call of More.
 const moreMost = 1000
 
-// More takes the messages that were sent to the entity since, at most 1000, and returns them. They are part of
-// the turn's commit then. If the turn does not commit, they come again. Messages that More does not take are
-// for the next turn.
+// More takes the messages that were sent to the entity since the turn's last message, at most 1000, and
+// returns them. They then belong to the turn, and its commit consumes them. If the turn does not commit, they
+// are delivered again. Messages that More does not take are for the next turn.
 func (t *Turn) More(ctx context.Context) ([]Message, error) {
 	t.mu.Lock()
 	after, closed := t.last(), t.committing || t.committed
@@ -108,7 +108,7 @@ func (t *Turn) last() int64 {
 func (t *Turn) stale() error { return &StaleError{t.claim.Entity, t.claim.Token} }
 
 // commitIdle is how long the server waits for the next statement of a commit before it ends the session: a
-// process that is stopped does not keep the row of its entity for longer.
+// process that is stopped does not lock the row of its entity for longer.
 const commitIdle = 15 * time.Second
 
 // commitGuards check the token before fn runs, and consume the messages after it. Numbers and value are text, as all
@@ -138,14 +138,15 @@ func (t *Turn) guard() txguard.Guard {
 }
 
 // Commit runs fn in a READ COMMITTED transaction that also consumes the turn's messages. It commits only if this
-// turn is still the current one, and if all its messages are there. Otherwise nothing happens, and the error is
-// a *StaleError. nil = no fn.
+// turn is still the current one, and all its messages still exist. Otherwise nothing happens, and the error is a
+// *StaleError. nil = no fn.
 //
-// After a Commit that returned nil the entity is ready for its next turn, which begins when the handler has
-// returned. fn must neither commit nor roll back tx: that is a *TxEndedError. If fn sends nothing for 15 seconds,
-// the server ends the session. So do long work before the Commit. Other errors are fn's, after which another
-// Commit may be tried, the server's, or the commit's. If the connection failed during the commit, it can have
-// taken effect: return the error, and the next turn has the messages that are left.
+// After a Commit that returned nil, the entity is ready for its next turn, which begins when the handler has
+// returned. fn must neither commit nor roll back tx: if it does, the error is a *TxEndedError. If fn sends
+// nothing for 15 seconds, the server ends the session. So do long work before the Commit. Any other error comes
+// from fn, the server or the commit. After an error of fn, another Commit may be tried. If the connection failed
+// during the commit, it can have taken effect: return the error, and the next turn gets the messages that are
+// left.
 //
 // To commit in a turn whose context has ended, for example in an interrupted one, use context.WithoutCancel.
 func (t *Turn) Commit(ctx context.Context, fn func(tx pgx.Tx) error) error {
@@ -171,7 +172,8 @@ func (t *Turn) CommitSQL(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) er
 	})
 }
 
-// commit makes sure that one commit of the turn is under way at a time, and none after it.
+// commit makes sure that only one commit of the turn is under way at a time, and that none follows
+// a successful one.
 func (t *Turn) commit(run func() error) (err error) {
 	t.mu.Lock()
 	if t.committing || t.committed {

@@ -7,7 +7,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pause"
 )
 
-// A State says what became of a message.
+// A State says what has happened to a message.
 type State string
 
 // The states of a message.
@@ -17,20 +17,21 @@ const (
 	Done    State = "done"    // a turn committed it
 	Dead    State = "dead"    // it is a dead letter
 
-	// Unknown: it is gone, and its mailbox does not know how. It has no ID and was committed, or its ID is no
-	// longer kept, or it was skipped or purged, or the transaction that sent it did not commit.
+	// Unknown: the message is gone, and the mailbox does not know why. There are four possible reasons: it
+	// has no ID and was committed, its ID is no longer kept, it was skipped or purged, or the transaction
+	// that sent it did not commit.
 	Unknown State = "unknown"
 )
 
-// An Outcome is what became of a message.
+// An Outcome describes what has happened to a message.
 type Outcome struct {
 	State    State
 	Attempts int    // without a commit, of the first message that waits and of dead letters
-	Error    string // of the last of them; "" = none
+	Error    string // of the last attempt without a commit; "" = none
 	Value    []byte // Done: what the turn's commit stored; see Turn.SetValue
 }
 
-// Look returns what became of a message until now.
+// Look returns the current Outcome of a message.
 func (m *Mailbox) Look(ctx context.Context, ticket Ticket) (Outcome, error) {
 	var o Outcome
 	var state string
@@ -45,8 +46,8 @@ const (
 	longestWait = time.Second
 )
 
-// Wait waits until a message is Done, Dead or Unknown, and returns the Outcome. If ctx ends before, it returns
-// the last Outcome that it saw, and the cause. It looks at growing intervals, up to a second.
+// Wait waits until a message is Done, Dead or Unknown, and returns the Outcome. If ctx ends before that, Wait
+// returns the last Outcome that it saw, and the cause. It looks at growing intervals, up to a second.
 func (m *Mailbox) Wait(ctx context.Context, ticket Ticket) (o Outcome, err error) {
 	for looks := 0; ; looks++ {
 		seen, err := m.Look(ctx, ticket)

@@ -1,5 +1,6 @@
-// Package turnstest is a PostgreSQL in memory for tests of programs that use package turns, and the suite that both
-// this stand-in and a real PostgreSQL pass. The tests need no PostgreSQL and no network, and do not wait for real time.
+// Package turnstest has an in-memory stand-in for PostgreSQL, for tests of programs that use package turns, and the
+// test suite that both the stand-in and a real PostgreSQL pass. The tests need no PostgreSQL and no network, and do not
+// wait for real time.
 //
 //	server := turnstest.NewServer()
 //	a, err := server.Open(turns.Config{Name: "chat", Namespace: Conversations}) // one process
@@ -15,6 +16,7 @@
 //
 //   - The server executes no statement of the test's program. It answers that one row was changed, and queries return no
 //     rows. Statements returns those whose transactions were committed.
-//   - Isolation levels and lock_timeout have no effect. Opposite orders of sends are ErrDeadlock at once.
-//   - Pools use pgx.QueryExecModeExec. There is no database/sql: CommitSQL and SendSQL need a PostgreSQL.
+//   - Isolation levels and lock_timeout have no effect. Sends in opposite orders get ErrDeadlock at once.
+//   - Pools use pgx.QueryExecModeExec. There is no database/sql: CommitSQL and SendSQL need a real
+//     PostgreSQL.
 package turnstest

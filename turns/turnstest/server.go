@@ -37,7 +37,7 @@ func NewServer() *Server {
 	}
 }
 
-// A Statement is one that the server was to execute for the test's program.
+// A Statement is a statement that the test's program sent to the server.
 type Statement struct {
 	SQL  string
 	Args []string // as the driver wrote them; NULL is "NULL"
@@ -50,7 +50,7 @@ func (s *Server) Statements() []Statement {
 	return append([]Statement(nil), s.statements...)
 }
 
-// Locks returns the server of the Lockers, with which tests end sessions and look at locks.
+// Locks returns the server of the Lockers. Tests use it to end sessions and to inspect locks.
 func (s *Server) Locks() *advisorytest.Server { return s.locks }
 
 // A Process is a program with a mailbox, and with connections of its own.
@@ -60,8 +60,8 @@ type Process struct {
 	Locker *advisory.Locker
 }
 
-// Open returns a process on the server, whose mailbox has been made. It sets the Config's Pool, and its Locker if that is nil.
-// The test must Close the process.
+// Open returns a process on the server, and makes its mailbox. It sets the Config's Pool, and its Locker if that is nil. The
+// test must Close the process.
 func (s *Server) Open(config turns.Config) (*Process, error) {
 	cc, err := pgxpool.ParseConfig("postgres://turnstest@turnstest/turnstest?sslmode=disable&default_query_exec_mode=exec&pool_max_conns=100")
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Server) dial() net.Conn {
 	return client
 }
 
-// notify sends a notification to those that listen. The caller holds mu.
+// notify sends a notification to the listening sessions. The caller holds mu.
 func (s *Server) notify(mailbox, payload string) {
 	for _, x := range s.sessions {
 		if channel := "pglatch_turns/" + mailbox; x.listening[channel] {
@@ -127,7 +127,7 @@ func (s *Server) notify(mailbox, payload string) {
 	}
 }
 
-// broadcast wakes those that wait for locks. The caller holds mu.
+// broadcast wakes the sessions that wait for locks. The caller holds mu.
 func (s *Server) broadcast() {
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -64,7 +64,7 @@ type pending struct {
 
 type sentID struct{ entity, id string }
 
-// A sent is what is known of a message with an ID.
+// A sent is what the server knows about a message with an ID.
 type sent struct {
 	number int64
 	sentAt time.Time
@@ -72,7 +72,7 @@ type sent struct {
 	value  []byte // nil = NULL
 }
 
-// A letter is a dead one.
+// A letter is a dead letter.
 type letter struct {
 	*message
 	entity   string
@@ -89,7 +89,7 @@ func (b *box) lockOf(entity string) **tx {
 	return b.senders[entity]
 }
 
-// waiting returns the messages of an entity behind a number.
+// waiting returns the messages of an entity with greater numbers.
 func (b *box) waiting(entity string, after int64) []*message {
 	all := b.messages[entity]
 	i, _ := slices.BinarySearchFunc(all, after+1, func(m *message, n int64) int { return cmp.Compare(m.number, n) })
@@ -171,7 +171,7 @@ func (b *box) where(is func(*entity) bool) (all []*entity) {
 	return all
 }
 
-// others returns the other nodes: those behind a node in order, and then those before it.
+// others returns the other nodes in order: those after a node, and then those before it.
 func (b *box) others(node string) (all []string) {
 	for n := range b.nodes {
 		if n != node {

@@ -16,9 +16,9 @@ import (
 	"github.com/pglatch/pglatch/turns"
 )
 
-// A Database is a server that package turns works on.
+// A Database is a server for package turns.
 type Database interface {
-	// Open returns a process with connections of its own, whose mailbox has been made. It sets the Config's Pool and Locker.
+	// Open returns a process with connections of its own, and makes its mailbox. It sets the Config's Pool and Locker.
 	Open(config turns.Config) (*Process, error)
 }
 
@@ -26,10 +26,11 @@ var _ Database = (*Server)(nil)
 
 // A Harness configures the test of a Database.
 type Harness struct {
-	// New makes an empty database, and registers its end with t.Cleanup. Required.
+	// New makes an empty database, and closes it with t.Cleanup. Required.
 	New func(t *testing.T) Database
 
-	// Around runs a test case, for example in a bubble: synctest.Test. nil = it is called.
+	// Around runs a test case, for example in a bubble: synctest.Test. nil = the test is called
+	// directly.
 	Around func(t *testing.T, test func(t *testing.T))
 }
 
@@ -181,7 +182,7 @@ func (s *suite) pause(d time.Duration) {
 	}
 }
 
-// receive waits for what should come soon.
+// receive waits for a value that should come soon.
 func receive[T any](s *suite, from <-chan T) (v T) {
 	s.Helper()
 	timer := time.NewTimer(bound)
@@ -232,7 +233,7 @@ func (r *recorder) of(entity string) []string {
 	return slices.Clone(r.all[entity])
 }
 
-// A held turn waits until it is told how to go on.
+// A held is a turn that waits until the test lets it continue.
 type held struct {
 	*turns.Turn
 	ctx context.Context //nolint:containedctx // of the turn

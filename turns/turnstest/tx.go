@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/internal/txguard"
 )
 
-// A tx is a transaction. What it changes is done when it commits, and it holds the locks of what it changes until then.
+// A tx is a transaction. Its changes take effect when it commits, and until then it holds the locks on what it changes.
 type tx struct {
 	began      time.Time
 	settings   map[string]string
@@ -31,7 +31,7 @@ func (t *tx) sentTo(b *box) (all []*pending) {
 	return all
 }
 
-// A savepoint says what of a transaction stays if it is rolled back to.
+// A savepoint says which part of a transaction stays if the transaction is rolled back to it.
 type savepoint struct {
 	name                      string
 	changes, sent, statements int
