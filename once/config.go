@@ -23,7 +23,8 @@ const (
 	MaxEarly = 10 * time.Minute
 )
 
-// A Config configures a Runner. Store is required. All other fields have good zero values.
+// A Config configures a Runner. Store is required. The zero value of every other field is a good
+// default.
 type Config struct {
 	// Store keeps the claims: package once/postgres, or once/leased on any lease.Store.
 	Store Store
@@ -33,26 +34,29 @@ type Config struct {
 	Node string
 
 	// Window is how long after its tick a run may begin, by the store's clock. A later run gets a
-	// *WindowError. 0 = DefaultWindow; at most what the store keeps. Nodes may have different ones.
+	// *WindowError. 0 = DefaultWindow; at most what the store keeps. Nodes may have different
+	// Windows.
 	Window time.Duration
 
 	// Early is how far a tick may be ahead of the store's clock, because this machine's clock may
 	// be ahead. 0 = DefaultEarly; at most MaxEarly.
 	Early time.Duration
 
-	// TTL is how long a tick stays with a run that died. A live run renews its claim three times in
-	// a TTL, and the Store has a third of it for each renewal. 0 = DefaultTTL; MinTTL to MaxTTL.
+	// TTL is how long a tick stays with a run that died. A live run renews its claim three times
+	// per TTL, so the Store has a third of the TTL for each renewal. 0 = DefaultTTL; MinTTL to
+	// MaxTTL.
 	TTL time.Duration
 
 	// Wait is how long Claim and Do wait for a tick that another node runs. They return as soon as
-	// that run has ended, and get the tick if the node died or gave it back. 0 = no wait. Then the
-	// tick of a run that died is repeated only if a node asks for it again, such as after Missed.
+	// that run has ended, and get the tick if the node died or gave it back. 0 = no wait. The tick
+	// of a run that died is then repeated only if a node asks for it again, for example after
+	// Missed.
 	Wait time.Duration
 
-	// Retry reports whether to give a tick back after its run failed with err. Then the next node
-	// that asks for the tick runs it again, as often as that happens in the window. nil = never:
-	// the tick is Failed for good. A run that failed after its own ctx ended, or its claim was
-	// lost, was cut short. Its tick is always given back.
+	// Retry reports whether to give a tick back after its run failed with err. If so, the next
+	// node that asks for the tick within the window runs it again, and so on after each failure.
+	// nil = never: the tick stays Failed. A run that failed after its own ctx ended, or after its
+	// claim was lost, counts as cut short. Its tick is always given back.
 	Retry func(err error) bool
 }
 

@@ -8,10 +8,10 @@
 //		return closeTheDay(ctx, tick)
 //	})
 //
-// A lock around a job does not do that. If a job is shorter than the difference between the nodes'
-// clocks, each node in turn finds the lock free and runs the job. This package claims a tick: the
-// job's name and the scheduled time. The nodes agree on it, whatever their clocks say. A tick that
-// has run stays run.
+// A lock around a job cannot guarantee that. If a job takes less time than the nodes' clocks
+// differ by, each node in turn finds the lock free and runs the job. This package claims a tick:
+// the job's name and the scheduled time. The nodes agree on the tick, whatever their clocks say.
+// A tick that has run is not run again.
 //
 // A Store keeps the claims. once/postgres keeps them in a table, where work and claim can also be
 // one transaction. once/leased keeps them in any lease.Store, such as a lock server's. For
@@ -30,27 +30,28 @@
 //
 //   - Of all nodes that call Do for a tick, one runs fn at a time. When that run has ended, Ran or
 //     Failed, nobody runs the tick again.
-//   - If a run dies, for example because its process was killed, its tick is Open when its TTL is
-//     over. A node that waits for the tick (Config.Wait), or asks again, runs it with a higher
-//     token.
-//   - The ctx of fn ends before another node can be given the tick. Its deadline is on clocks that
-//     nobody sets, TTL/10 before the store's.
+//   - If a run dies, for example because its process was killed, its tick is Open again after the
+//     TTL. A node that waits for the tick (Config.Wait), or asks again, then runs it with a
+//     higher token.
+//   - The ctx of fn ends before another node can be given the tick. Its deadline is measured on
+//     clocks that cannot be set, and comes TTL/10 before the store's.
 //   - A tick older than the Window is refused, and the ticks that Missed returns were not run.
-//     Stores remember ends for longer than any Window, so that no forgotten tick is taken for a
-//     missed one.
+//     Stores remember how ticks ended for longer than any Window, so that no forgotten tick is
+//     mistaken for a missed one.
 //   - Do reports the state of the tick: that this call ran it, or which node ran or runs it.
 //
 // # What it does not guarantee
 //
-//   - That the work of fn is done once. If a process dies between the end of fn and the record of
-//     that end, the work is done but the tick is Open. Work that was cut short is repeated, too.
-//     Make the work and the claim one transaction, with DoTx of once/postgres; or make the work
-//     repeatable, or fence it by (tick, token).
-//   - That nobody works beside a paused holder. If fn still writes after its ctx has ended, only
-//     the resource it writes to can refuse that, by (tick, token).
-//   - That a tick is run at all. A caller must call Do for it in its Window: a scheduler, or after
-//     an outage a caller of Missed.
-//   - Order: a run of a tick may begin during the run of the tick before.
+//   - That the work of fn is done once. If a process dies after fn has returned and before that
+//     is recorded, the work is done but the tick is Open. Work that was cut short is also
+//     repeated. Make the work and the claim one transaction, with DoTx of once/postgres.
+//     Otherwise make the work repeatable, or fence it by (tick, token).
+//   - That a paused holder does not work at the same time as another node. If fn still writes
+//     after its ctx has ended, only the resource that it writes to can refuse the write, by
+//     (tick, token).
+//   - That a tick is run at all. Somebody must call Do for it within its Window: a scheduler, or
+//     after an outage the caller of Missed.
+//   - Order: the run of a tick may begin while the previous tick still runs.
 //   - That the store's clock is never set. If it is set forward, a run's claim ends while the run
 //     trusts it, as with any lease. If a store forgets ticks, such as a standby that missed the
 //     last commits, they may be run again.
@@ -66,8 +67,8 @@
 //		_, err := runner.Do(ctx, "close-the-day", tick, work)
 //	}
 //
-// All nodes may do so at once: each tick is run by one. If called from time to time, Missed also
-// finds ticks whose run died when no node waited for them.
+// All nodes may do so at once: each tick is run by one. If you call Missed from time to time, it
+// also finds ticks whose run died while no node waited for them.
 //
 // # Failure
 //

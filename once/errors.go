@@ -15,7 +15,7 @@ var (
 	// ErrBusy: nothing was done, and another try may succeed. In a transaction, use another
 	// transaction.
 	ErrBusy = errors.New("store is busy")
-	// ErrNotReady: somebody has to set the store up, or to grant rights on it.
+	// ErrNotReady: the store is not set up, or the role lacks rights on it.
 	ErrNotReady = errors.New("store is not ready")
 )
 
@@ -34,7 +34,7 @@ func (e *TakenError) Error() string {
 // Is reports whether target is ErrTaken.
 func (e *TakenError) Is(target error) bool { return target == ErrTaken }
 
-// A WindowError says how far a tick is out of the window, by the store's clock.
+// A WindowError says by how much a tick is outside the window, by the store's clock.
 type WindowError struct {
 	Job    string
 	Tick   time.Time
@@ -52,8 +52,8 @@ func (e *WindowError) Error() string {
 // Is reports whether target is ErrWindow.
 func (e *WindowError) Is(target error) bool { return target == ErrWindow }
 
-// A LostError says that a claim ended before its run did: another node may have run the tick again,
-// or still may.
+// A LostError says that a claim ended before its run did. Another node may have run the tick again,
+// or may still do so.
 type LostError struct {
 	Job   string
 	Tick  time.Time

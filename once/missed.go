@@ -9,21 +9,22 @@ import (
 // maxTicks is how many ticks of a window Missed can check.
 const maxTicks = 100_000
 
-// Missed returns the ticks of a job that are in the window and that nobody has run. No node was
-// alive, the run died, or the tick was given back. The oldest is first.
+// Missed returns the ticks of a job that are in the window and that nobody has run, oldest
+// first. Possible reasons are that no node was alive, that the run died, or that the tick was
+// given back.
 //
-// next is the job's schedule, like Next of the schedules of robfig/cron. It returns the first tick
-// after a time, or the zero time if there is none. It receives times in time.Local, whatever the
-// location of since. If a schedule depends on the location of its argument, wrap it in a function
-// that converts to the right one.
+// next is the job's schedule, like the method Next of the schedules of robfig/cron. It returns the
+// first tick after a time, or the zero time if there is none. It receives times in time.Local,
+// whatever the location of since. If a schedule depends on the location of its argument, wrap it
+// in a function that converts to the right one.
 //
 // since is when the job was introduced, so that no earlier tick counts as missed. The zero time =
 // before the window.
 //
 // Call Missed when a process starts, after a deploy or an outage, and from time to time. The answer
-// is outdated at once, and all nodes get the same one. So run its ticks by Do: all of them, or only
-// the last one. It uses this machine's clock. It returns *InvalidError if there are more than
-// 100,000 ticks in the window.
+// can be outdated at once, and all nodes get the same one. So run its ticks with Do: all of them,
+// or only the last one. Missed uses this machine's clock. It returns *InvalidError if there are
+// more than 100,000 ticks in the window.
 func (r *Runner) Missed(ctx context.Context, job string, since time.Time, next func(time.Time) time.Time) ([]time.Time, error) {
 	if err := ValidateJob(job); err != nil {
 		return nil, err

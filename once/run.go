@@ -52,7 +52,8 @@ func trust(sent boottime.Moment, remaining time.Duration) boottime.Moment {
 
 type claimKey struct{}
 
-// ClaimOf returns the claim under which a function of Do or DoTx runs: its tick and its fencing token.
+// ClaimOf returns the claim under which the function of a Do or DoTx call runs, with its tick and its
+// fencing token.
 func ClaimOf(ctx context.Context) (Claim, bool) {
 	c, ok := ctx.Value(claimKey{}).(Claim)
 	return c, ok

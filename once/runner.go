@@ -31,12 +31,13 @@ type Result struct {
 }
 
 // Do runs fn for a tick of a job, unless another node ran or runs it. The tick is the scheduled
-// time, not the present: nodes agree on it whatever their clocks say. Result.Did reports whether
-// this call ran fn. If not, that is no error, and Result.State is Ran, Failed or Running.
+// time, not the current time: nodes agree on it whatever their clocks say. Result.Did reports
+// whether this call ran fn. If it did not, that is not an error, and Result.State is Ran, Failed
+// or Running.
 //
-// The ctx of fn ends with ctx. If the claim could not be renewed, it ends before another node can
-// be given the tick, with a *LostError as its cause. ClaimOf finds the claim and its token in it.
-// fn must return then.
+// The ctx of fn ends with ctx. If the claim cannot be renewed, it ends before another node can
+// get the tick, with a *LostError as its cause. When it ends, fn must return. ClaimOf finds the
+// claim and its token in the ctx of fn.
 //
 // Do returns fn's error, or:
 //
@@ -44,9 +45,9 @@ type Result struct {
 //   - *InvalidError for a field that is out of bounds, and for a nil fn: nothing was claimed
 //   - *LostError, joined with fn's error, if the end could not be recorded: fn has run, at least in
 //     part, and another node may run the tick again
-//   - the store's error, from before fn was called: nothing was run
+//   - an error of the store from before the call of fn: nothing was run
 //
-// If fn panics, the tick ends as if fn had failed with an error, without a call of Retry.
+// If fn panics, the tick ends as if fn had returned an error, but Retry is not called.
 func (r *Runner) Do(ctx context.Context, job string, tick time.Time, fn func(ctx context.Context) error) (Result, error) {
 	if err := CheckWork(fn); err != nil {
 		return Result{}, err

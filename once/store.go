@@ -26,7 +26,7 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// A Record is a store's knowledge of a tick. Its times are the store's.
+// A Record is what a store knows about a tick. Its times are from the store's clock.
 type Record struct {
 	Job   string
 	Tick  time.Time // UTC
@@ -68,20 +68,22 @@ type Request struct {
 // A Store keeps claims. Its methods are safe for concurrent use. After an error of this package
 // nothing has changed. After any other error the outcome is unknown.
 type Store interface {
-	// Keeps returns how long after its tick the end of a run is known: the longest Window.
+	// Keeps returns how long after a tick the store knows how its run ended. It is the longest
+	// Window.
 	Keeps() time.Duration
 	// Claim gives an Open tick to the node, for r.TTL unless it is renewed. It returns *TakenError
-	// if the tick is known to be in another state, else *WindowError if it is out of the window.
+	// if the tick is known to be in another state, otherwise *WindowError if the tick is outside
+	// the window.
 	Claim(ctx context.Context, r Request) (Claim, error)
 	// Renew prolongs a claim to ttl from now, and returns the remaining time. It returns *LostError
 	// if the claim has ended.
 	Renew(ctx context.Context, c Claim, ttl time.Duration) (time.Duration, error)
 	// End records how the run of a claim ended: Ran or Failed, or Open to give the tick back. Only
-	// the claim's node can do that: until the claim expires, and after that until another node has
-	// claimed the tick. Then it returns *LostError. To end a claim again in the same way is no
+	// the claim's node can do that, until the claim has expired and another node has claimed the
+	// tick. After that, End returns *LostError. Ending a claim again in the same way is not an
 	// error.
 	End(ctx context.Context, c Claim, s State) error
-	// Look returns the records of a job's ticks from one to another, both included, in their order.
+	// Look returns the records of a job's ticks between from and to, both included, in order.
 	// Unknown ticks, and ticks that are Open, may be missing.
 	Look(ctx context.Context, job string, from, to time.Time) ([]Record, error)
 }

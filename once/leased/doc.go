@@ -6,14 +6,14 @@
 //	runner, err := once.New(once.Config{Store: leased.New(locks)})
 //
 // A tick has two names in the store: one for its lease, as long as it runs, and one that records
-// how it ended, for a day. So a Window is 23 hours at most, and a job that ticks each minute has
-// some 1,500 names in the store. The store's Sweep removes the names of old ticks.
+// how it ended, for a day. So a Window is at most 23 hours, and a job that ticks once a minute
+// has about 1,500 names in the store. The store's Sweep removes the names of old ticks.
 //
 // # What it guarantees
 //
 // The guarantees of package once and of the lease.Store. There is one exception. If a run outlives
 // its claim, for example because its process was stopped, it may end at the moment when another
-// node claims the tick. Then that node may have repeated the tick. Each of the two ends is recorded
-// in an operation of its own, and the later End returns a *once.LostError. In PostgreSQL, use
-// once/postgres, where they are one operation.
+// node claims the tick. In that case that node may repeat the tick. The two runs record their ends
+// in separate operations, and the later End returns a *once.LostError. On PostgreSQL, use
+// once/postgres, where checking the claim and recording the end are one operation.
 package leased

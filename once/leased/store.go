@@ -31,7 +31,7 @@ type Store struct{ leases Leases }
 
 var _ once.Store = (*Store)(nil)
 
-// New returns a Store on leases. The caller keeps leases, and must make sure that it is swept from
+// New returns a Store on leases. The caller owns leases, and must make sure that it is swept from
 // time to time. A lock server sweeps by itself.
 func New(leases Leases) *Store { return &Store{leases} }
 
@@ -108,7 +108,8 @@ func (s *Store) Renew(ctx context.Context, c once.Claim, ttl time.Duration) (tim
 }
 
 // End implements once.Store. If the claim has expired and another node claims the tick while End
-// records its end, both may have been run. Then the other node's End reports that.
+// records its end, both nodes may have run the tick. In that case the other node's End reports
+// it.
 func (s *Store) End(ctx context.Context, c once.Claim, state once.State) error {
 	if state == once.Open {
 		return s.release(ctx, c)

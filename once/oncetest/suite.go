@@ -16,7 +16,7 @@ import (
 // A Harness configures the test of a once.Store implementation, whose clock is about this
 // machine's.
 type Harness struct {
-	// New makes an empty store, and registers its end with t.Cleanup. Required.
+	// New makes an empty store, and closes it with t.Cleanup. Required.
 	New func(t *testing.T) once.Store
 
 	// TTL is the TTL of claims that the suite lets expire. It should be several times longer than a

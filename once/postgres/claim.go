@@ -143,7 +143,7 @@ func lockOf(table string, r once.Request) namespace.Key {
 }
 
 // Lock returns the lock that a claim of a tick holds until it is committed, and DoTx until its transaction ends. It
-// is for tools that see only numbers, and does not connect.
+// is for tools that see only the numbers of locks. It does not connect.
 func (s *Store) Lock(job string, tick time.Time) namespace.Tag {
 	return lockOf(s.table, once.Request{Job: job, Tick: tick}).Tag()
 }

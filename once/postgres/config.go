@@ -12,28 +12,28 @@ import (
 // DefaultTable is the table for the ticks of all jobs of a database.
 const DefaultTable = "public.pglatch_once"
 
-// Keeps is how long a Store knows that a tick was run. Rows are kept for one more day.
+// Keeps is how long a Store remembers that a tick was run. Rows are kept for one more day.
 const Keeps = 7 * 24 * time.Hour
 
-// A Config says where ticks are kept. One of Pool and DSN is required. All other fields have good
-// zero values.
+// A Config says where a Store keeps ticks. One of Pool and DSN is required. The zero value of
+// every other field is a good default.
 type Config struct {
 	// Pool makes the connections to the primary, directly or through a pooler in any mode. The
-	// caller keeps the pool. A run needs one connection, for a moment, three times in a TTL. If the
-	// work of many jobs can take all connections, set DSN instead. If a transaction pooler does not
+	// caller owns the pool. A run needs a connection for a moment, three times per TTL. If the work
+	// of many jobs can occupy all connections, set DSN instead. If a transaction pooler does not
 	// support prepared statements, set pgx.QueryExecModeExec or pgx.QueryExecModeSimpleProtocol.
 	Pool *pgxpool.Pool
 
-	// DSN is a PostgreSQL URL or keyword/value string, for a pool of the Store's own. Unless it
-	// sets default_query_exec_mode, no statement is prepared, so that it may lead through a
-	// transaction pooler.
+	// DSN is a PostgreSQL URL or keyword/value string, for a pool of the Store's own. Unless
+	// the DSN sets default_query_exec_mode, the Store prepares no statements, so the connection
+	// may go through a transaction pooler.
 	DSN string
 
 	// Table is "table" of schema public, or "schema.table", taken literally. "" = DefaultTable.
 	Table string
 
 	// CreateTable creates the table if it does not exist, with the role of the connection. false =
-	// an error that says how to create it.
+	// if the table does not exist, the error says how to create it.
 	CreateTable bool
 }
 

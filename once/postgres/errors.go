@@ -13,10 +13,11 @@ import (
 	"github.com/pglatch/pglatch/once"
 )
 
-// ErrNoTransaction says that DoTx or DoSQLTx did not run in a transaction. Nothing was run.
+// ErrNoTransaction means that DoTx or DoSQLTx was not called in a transaction. Nothing was run.
 var ErrNoTransaction = session.ErrNoTransaction
 
-// ErrReadOnly says that DoTx or DoSQLTx got a read-only transaction, which is aborted. Nothing was run.
+// ErrReadOnly means that DoTx or DoSQLTx received a read-only transaction, which is aborted. Nothing
+// was run.
 var ErrReadOnly = txguard.ErrReadOnly
 
 // failed converts the error of a statement. If the server reported it, its transaction is rolled

@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pgtable"
 )
 
-// Schema returns the SQL, for migrations, that creates the table of ticks unless it exists. table
+// Schema returns SQL for migrations. It creates the table of ticks unless the table exists. table
 // is as in Config; "" = DefaultTable. Nodes need SELECT, INSERT, UPDATE and DELETE on it.
 func Schema(table string) string { return pgtable.SQL(tickTable(cmp.Or(table, DefaultTable))) }
 
@@ -34,8 +34,9 @@ func tickTable(table string) pgtable.Table {
 	}
 }
 
-// Migrate creates the table of ticks unless it exists. Several processes may do so at a time. If
-// the table lacks a column, Migrate returns once.ErrNotReady and leaves the table unchanged.
+// Migrate creates the table of ticks unless it exists. Several processes may call it at the same
+// time. If the table lacks a column, Migrate returns once.ErrNotReady and leaves the table
+// unchanged.
 func (s *Store) Migrate(ctx context.Context) error {
 	return failed(s.table, pgtable.Create(ctx, s.pool, "Store.Migrate or postgres.Schema", tickTable(s.table)))
 }

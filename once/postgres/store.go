@@ -45,7 +45,8 @@ func New(config Config) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the Store's own pool, after the operations in flight. A pool of the caller's stays open.
+// Close waits for the operations in flight, and closes the Store's own pool. A pool that the caller
+// passed stays open.
 func (s *Store) Close() {
 	if s.own {
 		s.pool.Close()

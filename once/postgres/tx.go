@@ -16,42 +16,45 @@ import (
 type PgxTx = pgsession.PgxTx
 
 // A SQLTx has the methods that DoSQLTx needs of a transaction. *sql.Tx has them, and so do the
-// transactions of libraries on top of it, whatever their placeholders: no arguments are sent.
+// transactions of libraries built on it. DoSQLTx sends no arguments, so their placeholder
+// style does not matter.
 type SQLTx = pgsession.SQLTx
 
-// DoTx runs fn for a tick of a job in a transaction of the caller's, unless the tick is taken. The
+// DoTx runs fn for a tick of a job in a transaction of the caller, unless the tick is taken. The
 // tick's run and the changes of fn in the transaction are committed together, or not at all. There
 // is nothing to renew, no Store and no Runner. DoTx and the runs of a Runner on the same table
 // exclude each other.
 //
-// If another open transaction has claimed the tick, DoTx waits for a tenth of a second, and then
-// the Result says Running. To learn how that ends, call DoTx again. The claim lasts as long as its
-// transaction, so set idle_in_transaction_session_timeout if processes can be stopped or cut off.
+// If another open transaction has claimed the tick, DoTx waits for at most a tenth of a second,
+// and then Result.State is Running. To learn how that run ends, call DoTx again. The claim lasts
+// as long as its transaction, so set idle_in_transaction_session_timeout if processes can be
+// stopped or cut off.
 //
 // If fn returns an error or panics, its changes in the transaction and the claim are undone, up to
-// an earlier savepoint. The caller may commit the transaction's other changes. Result.State is Open
-// then. ClaimOf finds the claim in the ctx of fn, which may run other ticks in the transaction. If
+// an earlier savepoint. The caller may commit the transaction's other changes. Result.State is then
+// Open. ClaimOf finds the claim in the ctx of fn, which may run other ticks in the transaction. If
 // DoTx did not run a tick, the transaction holds no lock on it afterwards.
 //
-// In REPEATABLE READ and SERIALIZABLE, the transaction's snapshot can be older than another's run.
-// That is once.ErrBusy, and never a second run. PostgreSQL has then aborted the transaction. If the
-// whole of it is tried again, it finds out which node ran the tick. So DoTx is best its first
-// statement.
+// In REPEATABLE READ and SERIALIZABLE, the transaction's snapshot can be older than another node's
+// run. DoTx then returns once.ErrBusy, and never runs the tick a second time. PostgreSQL has then
+// aborted the transaction. If the whole transaction is tried again, it finds out which node ran the
+// tick. So it is best to make DoTx its first statement.
 //
 // *once.WindowError and *once.InvalidError leave the transaction unchanged. DoTx returns
 // ErrNoTransaction if tx is not a transaction, ErrReadOnly if it is read-only, and once.ErrNotReady
-// if the table is missing or lacks a column. If ctx ended before the claim, DoTx returns its cause.
-// Nothing was run then, and the transaction is aborted. Other errors are the driver's, or fn's.
+// if the table is missing or lacks a column. If ctx ended before the claim, DoTx returns its cause,
+// nothing was run, and the transaction is aborted. Any other error comes from the driver or from
+// fn.
 func DoTx(ctx context.Context, tx PgxTx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
 	return Options{}.DoTx(ctx, tx, job, tick, fn)
 }
 
-// DoSQLTx is DoTx for database/sql and the libraries on top of it.
+// DoSQLTx is DoTx for database/sql and the libraries built on it.
 func DoSQLTx(ctx context.Context, tx SQLTx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
 	return Options{}.DoSQLTx(ctx, tx, job, tick, fn)
 }
 
-// Options are for DoTx and DoSQLTx. The functions use the zero value.
+// Options are options of DoTx and DoSQLTx. The functions DoTx and DoSQLTx use the zero value.
 type Options struct {
 	Node   string        // as in once.Config
 	Window time.Duration // the same; at most Keeps
