@@ -14,7 +14,7 @@
 // # Derivation
 //
 // An integer that fits int4 becomes the pair (namespace number, entity). That is
-// exact and reversible. Any other language takes the same key with
+// exact and reversible. A program in any other language takes the same key with
 // pg_advisory_lock(1, 42), and Go code with Pair(1, 42). Everything else becomes one
 // non-negative bigint:
 //
@@ -46,7 +46,7 @@
 // the entity itself is a pair.
 //
 // Two entities of one namespace share a key with probability 2⁻⁴⁸. They then exclude
-// each other needlessly; nothing worse happens. A derivation never changes between
-// versions of this package: two versions that disagree would stop excluding each
-// other during a deploy. Test vectors are frozen in testdata.
+// each other needlessly, but nothing worse happens. The derivation never changes
+// between versions of this package: two versions that disagree would stop excluding
+// each other during a deploy. Test vectors are frozen in testdata.
 package namespace

@@ -8,11 +8,11 @@ import (
 var (
 	// ErrInvalidNamespace means that no namespace can have this number or name.
 	ErrInvalidNamespace = errors.New("namespace: invalid namespace")
-	// ErrInvalidKey means that the value names no lock.
+	// ErrInvalidKey means that the value is not the name of a lock.
 	ErrInvalidKey = errors.New("namespace: invalid key")
 	// ErrUnknownNamespace means that the text names a namespace that is not in the Set.
 	ErrUnknownNamespace = errors.New("namespace: unknown namespace")
-	// ErrClash means that two namespaces of one Set have one number or one name.
+	// ErrClash means that two namespaces of one Set have the same number or the same name.
 	ErrClash = errors.New("namespace: two namespaces clash")
 )
 

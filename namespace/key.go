@@ -63,8 +63,8 @@ func (k Key) integer() (int32, bool) {
 //   - "@12345" for a raw single key
 //   - "invalid" for the zero Key
 //
-// The text of a companion key, "agent/42#slot7", is a label only: read back, it would
-// name an entity "42#slot7".
+// The text of a companion key, "agent/42#slot7", is only a label: parsed again, it
+// would name an entity "42#slot7".
 func (k Key) String() string {
 	if k.namespace.number != 0 {
 		return k.namespace.name + "/" + k.Entity()
@@ -84,10 +84,10 @@ func (t Tag) String() string {
 	return "invalid"
 }
 
-// Companion returns the key of a role beside k, such as "slot7" of the semaphore on k,
-// for programs that take several locks for one entity. Like every derivation it never
-// changes. Only keys of a namespace have companions, and a role must not be empty.
-// Otherwise Companion returns a *Error that matches ErrInvalidKey.
+// Companion returns the key of another role of the same entity, such as "slot7" of the
+// semaphore on k, for programs that take several locks for one entity. Like every
+// derivation, it never changes. Only keys of a namespace have companions, and a role
+// must not be empty. Otherwise Companion returns a *Error that matches ErrInvalidKey.
 func (k Key) Companion(role string) (Key, error) {
 	switch {
 	case role == "":

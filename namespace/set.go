@@ -12,10 +12,10 @@ import (
 // only raw keys.
 type Set struct{ namespaces []Namespace }
 
-// NewSet returns the set of the given namespaces. Two that share a number or a name, even
-// if they are equal, give a *ClashError that names both. Otherwise two parts of a program
-// would exclude each other without knowing it. The zero Namespace gives an error that
-// matches ErrInvalidNamespace.
+// NewSet returns the set of the given namespaces. Two namespaces that share a number or a
+// name, even if they are equal, give a *ClashError that names both. Otherwise two parts
+// of a program would exclude each other without knowing it. The zero Namespace gives an
+// error that matches ErrInvalidNamespace.
 func NewSet(namespaces ...Namespace) (*Set, error) {
 	for i, n := range namespaces {
 		if n.number == 0 {

@@ -13,6 +13,7 @@
 // Where a tool takes the number from its user, no function is needed: pg_advisory_lock(42) is
 // namespace.SingleRaw(42), and pg_advisory_lock(1, 42) is namespace.Pair(1, 42).
 //
-// A negative key can be that of a leader election of pglatch, with a probability of 2⁻⁶³ for each
-// pair of the two. The keys of PostgresMigrations are negative, and half of the 64-bit hashes are.
+// A negative key can collide with the key of a leader election of pglatch. For each pair of such
+// keys, the probability is 2⁻⁶³. The key of PostgresMigrations is negative, and so are half of
+// the 64-bit hashes.
 package interop

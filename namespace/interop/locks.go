@@ -12,14 +12,15 @@ import (
 )
 
 // WithAdvisoryLock is the key of the Ruby gem with_advisory_lock for a name that is text. prefix
-// is what Ruby's to_i makes of the environment's WITH_ADVISORY_LOCK_PREFIX, 0 without it.
+// is the result of Ruby's to_i on the environment variable WITH_ADVISORY_LOCK_PREFIX; 0 = it is
+// not set.
 func WithAdvisoryLock(name string, prefix int64) namespace.Key {
 	return namespace.Pair(int32(crc32.ChecksumIEEE([]byte(name))&0x7fffffff), int32(prefix&0x7fffffff))
 }
 
-// GoodJob is the key of the Ruby gem good_job, with its hash md5, for a text. The text of a job is
-// "good_jobs-" and the job's id (in some versions its active_job_id). That of another record is the name of its
-// table, a hyphen and the value of the column that the gem locks.
+// GoodJob is the key of the Ruby gem good_job, with its hash md5, for a text. For a job, the text is
+// "good_jobs-" followed by the job's id (in some versions its active_job_id). For any other record, it is the
+// name of the table, a hyphen and the value of the column that the gem locks.
 func GoodJob(lockableKey string) namespace.Key {
 	sum := md5.Sum([]byte(lockableKey)) //nolint:gosec // see above
 	return namespace.SingleRaw(int64(binary.BigEndian.Uint64(sum[:])))
@@ -31,18 +32,18 @@ func Symfony(resource string) namespace.Key {
 	return namespace.SingleRaw(int64(crc32.ChecksumIEEE([]byte(resource))))
 }
 
-// DjangoPglock is the key of django-pglock for a lock ID that is text. A number is itself,
-// namespace.SingleRaw(number).
+// DjangoPglock is the key of django-pglock for a lock ID that is text. The key of a number
+// is the number itself: namespace.SingleRaw(number).
 func DjangoPglock(lockID string) namespace.Key {
 	sum := sha256.Sum256([]byte(lockID))
 	return namespace.SingleRaw(int64(binary.LittleEndian.Uint64(sum[:])))
 }
 
-// DistributedLock is the key of .NET's DistributedLock.Postgres for a name,
-// new PostgresAdvisoryLockKey(name, allowHashing: true): a pair for at most nine ASCII characters
-// and for "XXXXXXXX,XXXXXXXX" in hexadecimal, the number itself for 16 hexadecimal
-// digits, else a hash. Its keys of numbers are namespace.SingleRaw(key) and
-// namespace.Pair(key1, key2).
+// DistributedLock is the key of .NET's DistributedLock.Postgres for a name, new
+// PostgresAdvisoryLockKey(name, allowHashing: true): a pair for at most nine ASCII characters and
+// for "XXXXXXXX,XXXXXXXX" in hexadecimal, the number itself for 16 hexadecimal digits, else a
+// hash. Keys that are made from numbers are namespace.SingleRaw(key) and namespace.Pair(key1,
+// key2).
 func DistributedLock(name string) namespace.Key {
 	if packed, ok := packASCII(name); ok {
 		return namespace.Pair(int32(packed>>32), int32(packed))

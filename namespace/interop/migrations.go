@@ -20,9 +20,9 @@ func Goose() namespace.Key { return namespace.SingleRaw(4097083626) }
 //
 //	interop.GolangMigrate("shop", "public", "schema_migrations")
 //
-// If the driver was opened by a URL, as migrate.New and the command do, its name of the
-// database is the path of the URL with its slash, "/shop"; a driver from WithInstance has the
-// name alone. The two do not exclude each other.
+// If the driver was opened by a URL, as migrate.New and the command do, the database name is
+// the path of the URL including its slash, "/shop". A driver from WithInstance has only the
+// name. The two do not exclude each other.
 func GolangMigrate(databaseName string, additionalNames ...string) namespace.Key {
 	const salt = 1486364155
 	name := strings.Join(append(slices.Clip(additionalNames), databaseName), "\x00")
