@@ -17,7 +17,7 @@
 //	"leadership"  from Acquired to Released or Lost, a root
 //	"turn"        while a handler runs: a child of the span that sent its first message
 //
-// The first two are children of the span in the request's context, beside the spans of the work under the
+// The first two are children of the span in the request's context, as are the spans of the work under the
 // lock. A wait for a key that this process holds has a link to the span of each hold that it waits for. A
 // hold that follows from a hand-over has a link to the previous hold. The link leads from the slow request
 // to the one that made it slow. The spans of another process's locks are not known here; the error of a
@@ -41,7 +41,7 @@
 //	pglatch.turn.key, .attempt, .messages
 //	pglatch.election.name, .identity, .term, .fencing_token
 //
-// The spans contain keys: everyone who may read the traces may read the entities' ids.
+// The spans contain keys: anybody who can read the traces can read the entities' ids.
 //
 // # Metrics
 //

@@ -32,10 +32,11 @@
 //	pglatch_lock_keys, _keys_max                       entries of the server's lock table, and the Lockers' limit
 //	pglatch_lock_statements_total, _pings_total, _wait_steps_total, _skips_total, _reentrant_skips_total, _unreported_total
 //
-// Elections are counted by name. Each series has the label database too, as "db-1:5432/shop": the first host of the
-// backend's connection string, its port, and the database. It is "" for a backend without a database. The nodes of one
-// election must spell it alike. Databases behind local poolers of one address share one label: there, group by a label
-// of the targets as well. The first name is client-go's. "pglatch leader run --http" also shows the first two:
+// Elections are counted by name. Each series also has the label database, as in "db-1:5432/shop": the first host of
+// the backend's connection string, its port, and the database. It is "" for a backend without a database. The
+// connection strings of all nodes of an election must give the same label. Databases behind local poolers with the
+// same address share one label. In that case, also group by a label of the targets. The first name is client-go's.
+// "pglatch leader run --http" also shows the first two:
 //
 //	leader_election_master_status{name}                1 if this process leads: by its clock, not by a flag
 //	leader_election_transitions_total{name,to}         to: leader, recovered, released, lost
@@ -60,7 +61,8 @@
 //	pglatch_turn_messages_total{mailbox}               that turns committed
 //	pglatch_turn_seconds{mailbox}                      histogram: with the mutex
 //
-// Mailboxes, over all nodes, from the last look of WatchMailbox. Several processes may watch one: use max, not sum.
+// Mailboxes, across all nodes, from the last look of WatchMailbox. Several processes may watch the same mailbox, so
+// use max, not sum:
 //
 //	pglatch_mailbox_entities{mailbox,state}            state: ready, running, stopped
 //	pglatch_mailbox_dead_letters{mailbox}, pglatch_mailbox_nodes{mailbox}, pglatch_mailbox_oldest_ready_seconds{mailbox}
@@ -87,6 +89,6 @@
 //
 // is true for a moment in each hand-over, and for the duration of a fail-over. The rules therefore wait for a minute:
 // LeaseDuration + a wait step + Retry's delay, 18 s with the defaults, and two scrapes of 15 s. With a longer lease or
-// scrape interval, wait longer. The rules do not see a process that is not scraped: if none is scraped, none is
-// counted. Alert on "up", too.
+// scrape interval, use a longer wait. The rules do not see a process that is not scraped: if none is scraped, none is
+// counted. So alert on "up", too.
 package prometheus

@@ -31,8 +31,8 @@ func newLeases() *leases {
 	return l
 }
 
-// Store returns a Store that counts the requests to s. It is only a Store: for other abilities of
-// s, such as lease.BatchRenewer, use s itself.
+// Store returns a Store that counts the requests to s. The result implements only lease.Store.
+// For other abilities of s, such as lease.BatchRenewer, use s itself.
 func (m *Metrics) Store(s lease.Store) lease.Store { return &countedStore{counted{s, m.leases}, s} }
 
 // Client returns a WaitingStore that counts the requests to c, a *leasehttp.Client, for

@@ -119,7 +119,7 @@ type Mailbox interface {
 var _ Mailbox = (*turns.Mailbox)(nil)
 
 // WatchMailbox asks for the Stats of a mailbox at once and then at intervals (0 = DefaultMailboxInterval), and exports
-// them, until stop is called. They are those of all nodes, so one process of each mailbox is enough. stop waits for a
+// them, until stop is called. The Stats cover all nodes, so one process for each mailbox is enough. stop waits for a
 // look that is under way.
 func (m *Metrics) WatchMailbox(box Mailbox, every time.Duration) (stop func()) {
 	if every <= 0 {
@@ -139,7 +139,7 @@ func (m *Metrics) WatchMailbox(box Mailbox, every time.Duration) (stop func()) {
 	})
 }
 
-// watch counts who watches a mailbox. One that nobody watches is not exported.
+// watch counts the watchers of a mailbox. A mailbox without watchers is not exported.
 func (m *mail) watch(name string, more int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,8 +13,8 @@
 //	INFO "lock held for long"          released after Config.Long
 //	WARN "lock lost"                   reason is advisory.LossData.Reason
 //
-// Elections: one record for each begin and end of this node's leadership. Attributes: election, the
-// backend's own (key1, key2), identity, term, fencing_token, led, error.
+// Elections: one record for each start and each end of this node's leadership. Attributes:
+// election, the backend's own (key1, key2), identity, term, fencing_token, led, error.
 //
 //	INFO "leadership acquired", "leadership recovered", "leadership released"
 //	WARN "leadership taken away"
@@ -33,7 +33,7 @@
 //	INFO "work_ended"  the same, and ended, lasted, error
 //
 // began is read before work is called, and ended after it has returned, so the interval covers the
-// work. clock is the same for all processes of one running kernel, which share their clock. Where
-// clock differs, verify assumes the clock difference that it was given. lasted is from the monotonic
-// clock; verify uses it to detect a clock that was set meanwhile.
+// work. clock identifies the running kernel: processes with the same value share one clock. Between
+// different values, verify allows for the clock difference that it was given. lasted is from the
+// monotonic clock. With it, verify detects a clock that was set in the meantime.
 package slog

@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// Watch logs the begin and the end of each leadership of an Elector, from now until stop is called.
+// Watch logs the start and the end of each leadership of an Elector, from now until stop is called.
 // stop blocks until the watch has ended; earlier events are logged by then.
 func Watch(log *slog.Logger, elector *leader.Elector) (stop func()) {
 	log = elector.Logger(log).With(slog.String("identity", elector.Config().Identity))

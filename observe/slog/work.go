@@ -17,8 +17,8 @@ const (
 	WorkEnded = "work_ended"
 )
 
-// Work returns work for Elector.Run that logs its begin and end, with its term: a WorkBegan before
-// work is called, and a WorkEnded after it has returned or panicked.
+// Work returns a function for Elector.Run that runs work and logs its start and end, with its
+// term: a WorkBegan before work is called, and a WorkEnded after it has returned or panicked.
 func Work(log *slog.Logger, elector *leader.Elector, work func(ctx context.Context) error) func(ctx context.Context) error {
 	log = elector.Logger(log).With(slog.String("identity", elector.Config().Identity), slog.String("clock", clock()))
 	return func(ctx context.Context) (err error) {
