@@ -9,8 +9,8 @@ import (
 	"net/http"
 )
 
-// BufferBody reads the body of a request, at most limit bytes of it, and puts it back, so that the
-// handler reads it from its start. Use it in a KeyFunc whose entity is in the body. Its errors are
+// BufferBody reads the body of a request, up to limit bytes, and puts it back, so that the handler
+// can read it from the start. Use it in a KeyFunc whose entity is in the body. Its errors are
 // *RequestError, for the KeyFunc to return: 413 if the body is longer than limit, 400 if it could
 // not be read. In both cases the bytes that were read are put back too.
 func BufferBody(r *http.Request, limit int64) ([]byte, error) {

@@ -21,7 +21,7 @@ const (
 // A Config sets which lock a request takes and how it waits for it. Locker and Key are required.
 // For every other field the zero value is a good default.
 type Config struct {
-	// Locker takes the locks. The options here replace those set with Locker.With.
+	// Locker takes the locks. Options in this Config replace those set with Locker.With.
 	Locker *advisory.Locker
 
 	// Key finds the entity of a request.
@@ -31,27 +31,28 @@ type Config struct {
 	// waits for a connection of the lock pool.
 	Skip bool
 
-	// Wait bounds the wait for the lock. 0 = the Locker's Wait; advisory.NoTimeout = no bound but
-	// the request's; negative is an error. The deadline of the request's context bounds the wait
-	// too.
+	// Wait bounds the wait for the lock. 0 = the Locker's Wait; advisory.NoTimeout = only the
+	// request's context limits it; negative is an error. The deadline of the request's context
+	// also bounds the wait.
 	Wait time.Duration
 
-	// ReadAhead is the number of bytes up to which the body of an HTTP/1.1 request is read before
+	// ReadAhead is the maximum number of bytes of an HTTP/1.1 request's body that are read before
 	// the request waits for the lock. The body is kept for the handler. The server detects that a
 	// client has left only after the end of the body. Each waiting request keeps at most that much
 	// memory. These bodies are not read ahead: a longer one, one of unknown length (chunked), and
-	// one that the client holds back until 100 Continue. If their client has left, the handler runs
-	// all the same, and detects it when it reads the body. 0 = 64 KiB; negative = never.
+	// one that the client holds back until 100 Continue. If the client of such a request has left,
+	// the handler still runs, and detects that when it reads the body. 0 = 64 KiB; negative =
+	// never.
 	ReadAhead int
 
-	// Shared takes the lock in shared mode: it excludes only exclusive holders.
+	// Shared takes the lock in shared mode: the lock then excludes only exclusive holders.
 	Shared bool
 
 	// Label describes the purpose of the lock for Locker.Held and tracers. "" = none.
 	Label string
 
-	// LockSafeMethods takes the lock for GET, HEAD, OPTIONS and TRACE too. Without it these
-	// requests pass, and Key is not called.
+	// LockSafeMethods takes the lock for GET, HEAD, OPTIONS and TRACE too. Otherwise these
+	// requests pass without the lock, and Key is not called.
 	LockSafeMethods bool
 
 	// BusyStatus answers a request whose lock is held. 0 = 423 Locked; 400 to 599.

@@ -11,16 +11,16 @@
 //
 // A request takes the same key as locker.Do(ctx, Agents.ID(42), …) and as every other program that
 // locks it. Routes and background jobs therefore exclude each other. New serves net/http and
-// routers of its shape, such as chi. The packages below this one do the same for other frameworks:
+// routers built on it, such as chi. The packages below this one do the same for other frameworks:
 // echov4, and as separate modules echov5, ginv1, fiberv3, grpcv1 and connectv1. All of them pass
-// one conformance suite, middlewaretest.
+// the conformance suite in middlewaretest.
 //
 // # Where it stands
 //
 // Put the middleware inside authentication, and outside all code that changes the entity. It must
 // run after routing, on the route. Around a whole http.ServeMux, in chi's Use of the root router
-// and in echo.WrapMiddleware, r.PathValue is empty, and every request gets 400. A middleware that
-// recovers panics stands outside.
+// and in echo.WrapMiddleware, r.PathValue is empty, and every request gets 400. Put a middleware
+// that recovers panics outside.
 //
 // # What a request gets
 //
@@ -36,30 +36,31 @@
 //	the lock was lost, nothing written 503
 //	the client has gone                nothing
 //
-// Every refusal is a Problem: an application/problem+json body of RFC 9457. Except for the loss, a
-// refusal happens before the handler runs. Func Problem has the table, for programs that lock in
-// their handlers. The entity alone selects the lock, and only the program's extractor names it: the
-// middleware reads no header.
+// Every refusal is a Problem: an application/problem+json body of RFC 9457. Except after a loss, a
+// request is refused before the handler runs. For programs that lock in their handlers, the
+// function Problem has the same table. The entity alone selects the lock, and only the program's
+// extractor names it: the middleware reads no header.
 //
 // A client that has left gets no answer. Under an http.Server the middleware then aborts the
-// handler with http.ErrAbortHandler. The program itself may have canceled the context while the
-// client is still there: a plain return would send that client an empty 200.
+// handler with http.ErrAbortHandler. The reason is that the program itself may have canceled
+// the context while the client is still there. A plain return would then send that client an
+// empty 200.
 //
 // A request whose client leaves during the wait leaves the queue, and its handler does not run. An
 // HTTP/1.1 server detects that only after the end of the body. The middleware therefore reads the
-// body before the request waits, up to Config.ReadAhead, and the handler gets it unchanged. A
-// client that sends its body slowly thus delays no other request. The handler still runs for a
-// client that has left in these cases: the body is longer than that, is chunked, or is held back
-// until 100 Continue, or the client left at the moment of the grant. HTTP/2 needs none of this.
+// body before the request waits, up to Config.ReadAhead, and the handler gets it unchanged. So a
+// client that sends its body slowly delays no other request. The handler still runs for a client
+// that has left in these cases: the body is longer than that, is chunked, or is held back until
+// 100 Continue, or the client left at the moment of the grant. HTTP/2 needs none of this.
 //
 // # What it does not do
 //
 // If the lock is lost, the handler's context ends, with a *advisory.LostError as its cause. The
-// handler must obey it. If it wrote a status before it returned, the client keeps that answer. A
-// lock orders requests and does not make them atomic: the handler's effects before a loss or a
-// panic remain.
+// handler must stop when its context ends. If it had written a status, the client keeps that
+// answer. A lock orders requests, but does not make them atomic: the handler's effects before a
+// loss or a panic remain.
 //
-// The handler and the extractor must name one entity by one text. "042" is not the canonical form
-// of 42, and is another lock. If the handler parses an integer, let the Key parse it too and return
-// Agents.ID(id).
+// The handler and the extractor must use the same text for an entity. "042" is not the canonical
+// form of 42, and so is a different lock. If the handler parses an integer, let the Key parse it
+// too and return Agents.ID(id).
 package middleware

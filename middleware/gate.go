@@ -13,9 +13,9 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Gate admits requests one at a time per key. Every adapter is built on it: New is the one for
-// net/http, and the packages below this one are for other routers. A program needs a Gate only for
-// a router without an adapter.
+// A Gate admits requests one at a time per key. Every adapter is built on it: New is the adapter
+// for net/http, and the packages below this one are adapters for other routers. A program needs a
+// Gate only for a router without an adapter.
 type Gate struct {
 	config Config
 	locker *advisory.Locker
@@ -92,9 +92,9 @@ func (g *Gate) Serve(w http.ResponseWriter, r *http.Request, key KeyFunc, wrote 
 }
 
 // Do is Serve for calls that are not HTTP requests: it runs next under the lock on key. keyErr is
-// the reason why there is no key; see KeyFunc. Do returns a *ProblemError for a refusal, and for
-// the loss of the lock, whatever next returned. Otherwise it returns next's error. If ctx was
-// canceled before next ran, it returns ctx's error.
+// the reason why there is no key, nil if there is one; see KeyFunc. Do returns a *ProblemError
+// for a refusal, and for the loss of the lock, whatever next returned. Otherwise it returns
+// next's error. If ctx was canceled before next ran, it returns ctx's error.
 func (g *Gate) Do(ctx context.Context, key namespace.Key, keyErr error, next func(ctx context.Context) error) error {
 	if errors.Is(keyErr, ErrNoLock) {
 		return next(ctx)

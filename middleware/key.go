@@ -48,7 +48,7 @@ func Entity(ns namespace.Namespace, param string) func(value string) (namespace.
 }
 
 // Unescape returns the text that a path parameter stands for. If its escapes are not valid, it returns the
-// parameter itself. Use it for a router that cuts parameters out of the escaped path. Never call it on a value that
+// parameter itself. Use it for a router that takes parameters from the escaped path. Never call it on a value that
 // the router has unescaped.
 func Unescape(value string) string {
 	if plain, err := url.PathUnescape(value); err == nil {

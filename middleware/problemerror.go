@@ -12,7 +12,7 @@ import (
 )
 
 // A ProblemError is the answer to a refused request: a problem as in RFC 9457, with extension
-// members. As an error it unwraps to its cause.
+// members. As an error, it wraps its cause.
 type ProblemError struct {
 	Type      string `json:"type"`
 	Title     string `json:"title"`

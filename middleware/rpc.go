@@ -77,9 +77,9 @@ func (p *ProblemError) Metadata() map[string]string {
 	return m
 }
 
-// Retry returns the delay for a google.rpc.RetryInfo: the time until the client resends the call,
-// which did nothing. 0 = do not resend, for example because a lock was lost and the outcome is
-// unknown.
+// Retry returns the delay for a google.rpc.RetryInfo: how long the client should wait before it
+// resends the call, which had no effect. 0 = do not resend, for example because a lock was lost
+// and the outcome is unknown.
 func (p *ProblemError) Retry() time.Duration {
 	if p.Type == TypeLost {
 		return 0

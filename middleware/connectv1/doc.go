@@ -31,7 +31,7 @@
 // google.rpc.ErrorInfo of the domain "pglatch", with its reason, and with namespace, entity and
 // holder in its metadata. The table with the reasons is at ProblemError.Code of package middleware.
 //
-// A stream holds its lock from its begin to its end. Messages that were sent before a loss stay
+// A stream holds its lock from its start to its end. Messages that were sent before a loss stay
 // sent. A loss ends only the context of the handler: a blocked Receive or Send stays blocked until
 // the client sends, reads or leaves. If a handler waits for messages and must stop at a loss, let it
 // receive on a separate goroutine, and wait for a message or for its context. A panic releases the

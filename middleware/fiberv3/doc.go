@@ -12,16 +12,17 @@
 //
 //   - A client that leaves is not detected, because fasthttp does not watch the connection while a
 //     handler runs. A request whose client has left waits on, up to Config.Wait, and its handler
-//     runs. The handler's context, c.Context(), ends with the lock, or when the program ends it.
+//     still runs. The handler's context, c.Context(), ends with the lock, or when the program ends
+//     it.
 //   - An answer is sent after all handlers have returned. After a loss the client gets 503,
 //     whatever the handler has written. Streaming (SendStreamWriter, SendStream) and work on a
-//     connection that the handler took over happen after its return, and therefore without the
-//     lock.
+//     connection that the handler took over happen after its return, and therefore run without
+//     the lock.
 //   - Refusals are logged without method and path, and have no Server-Timing. net/http's
 //     ErrorHandler does not exist here.
 //
 // With UnescapePath the lock is on the parameter as the handler sees it. Fiber then reads a plus in
-// a path as a space, as in a query: for "a+b", both the handler and the lock see "a b". Without
+// a path as a space, as in a query: for "a+b", both the handler and the lock get "a b". Without
 // UnescapePath the handler sees "4%32", and the lock is on the text it stands for, "42".
 //
 // A panic releases the lock and continues. Put Fiber's recover middleware outside: without it a

@@ -26,17 +26,17 @@
 //
 // Each refusal carries a google.rpc.ErrorInfo of the domain "pglatch". Its reason is LOCK_BUSY,
 // LOCK_LOST, LOCK_POOL_EXHAUSTED, LOCK_UNAVAILABLE, LOCK_REFUSED, LOCK_MISUSE or LOCK_NO_ENTITY. Its
-// metadata have namespace, entity and holder. The table with the reasons is at ProblemError.Code of
-// package middleware. Aborted is gRPC's code for concurrency conflicts. Unavailable means that a
-// server does not work, and the retry policies of many clients repeat the call. It must therefore not
-// answer a call whose outcome is unknown.
+// metadata contains namespace, entity and holder. The table with the reasons is at ProblemError.Code
+// of package middleware. Aborted is gRPC's code for concurrency conflicts. Unavailable means that a
+// server does not work, and the retry policies of many clients repeat the call. So it must not be the
+// answer to a call whose outcome is unknown.
 //
-// A stream holds its lock from its begin to its end. Messages that were sent before a loss stay sent.
+// A stream holds its lock from its start to its end. Messages that were sent before a loss stay sent.
 // A loss ends only the context of the handler. RecvMsg and SendMsg follow the context of the call: a
 // blocked one stays blocked until the client sends, reads or leaves. If a handler waits for messages
 // and must stop at a loss, let it receive on a separate goroutine. It then waits for a message or for
 // stream.Context(), and returns: that ends the call, and RecvMsg. A panic releases the lock and
-// continues. An interceptor that recovers it stands outside: before this interceptor in
+// continues. Put an interceptor that recovers panics outside: before this interceptor in
 // grpc.ChainUnaryInterceptor.
 //
 // grpcv1 is a separate module, so that programs without gRPC do not compile it.

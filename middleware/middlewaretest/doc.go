@@ -3,10 +3,10 @@
 // package middleware:
 //
 //   - Requests for one entity run one after the other.
-//   - A request for a busy entity gets the answer that it is busy.
+//   - A request for a busy entity is refused as busy.
 //   - A lost lock ends the request.
 //   - A panic releases the lock.
-//   - A client that leaves leaves the queue.
+//   - A client that disconnects leaves the queue.
 //   - No path bypasses the lock.
 //
 // To test your own adapter for a router on net/http, make one call:
@@ -22,6 +22,6 @@
 //	})
 //
 // Name each ability that a framework lacks in Framework.Without, with its reason. The suite then
-// shows a subtest of that name, which checks that the ability is lacking where that can be
-// observed.
+// has a subtest of that name. Where it can be observed, the subtest checks that the framework
+// lacks the ability.
 package middlewaretest

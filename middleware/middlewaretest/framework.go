@@ -15,7 +15,7 @@ import (
 // Agents is the namespace of the suite's entities.
 var Agents = namespace.Must(1, "agent")
 
-// A Framework sets how to serve requests with a router or an RPC framework.
+// A Framework describes how to serve requests with a router or an RPC framework.
 type Framework struct {
 	// Serve starts a server on a loopback address, and registers its shutdown with t.Cleanup. Every
 	// test starts one or two servers. Required.
@@ -24,13 +24,13 @@ type Framework struct {
 	// RPC: the framework has no paths and methods, and reports statuses as gRPC codes.
 	RPC bool
 
-	// Without are the abilities that the framework lacks, each with the reason.
+	// Without lists the abilities that the framework lacks, each with the reason.
 	Without map[Ability]string
 
 	// Timeout is how long the suite waits for an event. 0 = a minute.
 	Timeout time.Duration
 
-	// Database creates the database for the locks, and registers its end with t.Cleanup. nil = an
+	// Database creates the database for the locks, and closes it with t.Cleanup. nil = an
 	// advisorytest.Server.
 	Database func(t *testing.T) Database
 }
@@ -45,7 +45,7 @@ const (
 	// Streams: a handler's output is sent at once, under the lock. Without it nothing is sent
 	// before the handler has returned, and a loss replaces its answer.
 	Streams Ability = "streams"
-	// Hijacks: a handler can take the connection over.
+	// Hijacks: a handler can take over the connection.
 	Hijacks Ability = "hijacks"
 	// ErrorHandlers: a refusal goes to Config.ErrorHandler.
 	ErrorHandlers Ability = "calls an ErrorHandler"
@@ -64,7 +64,7 @@ type Setup struct {
 	keyErr error
 }
 
-// Key is the result of an adapter's extractor, in this test, when it has found key or err.
+// Key returns what an adapter's extractor returns in this test, if it found key or err.
 func (s Setup) Key(key namespace.Key, err error) (namespace.Key, error) {
 	if s.keyErr != nil {
 		return namespace.Key{}, s.keyErr
@@ -80,16 +80,16 @@ type Exchange struct {
 	Context context.Context
 	// ID is the entity, as the framework shows it to handlers.
 	ID string
-	// Send begins the answer, and sends the text now. nil if this request has only one answer.
+	// Send begins the answer, and sends the text at once. nil = this request has only one answer.
 	Send func(text string) error
-	// Hijack takes the connection over. nil = the framework does not support it.
+	// Hijack takes over the connection. nil = the framework does not support that.
 	Hijack func() (net.Conn, error)
 }
 
-// A Server calls what Serve has started. Setup.HTTP creates one.
+// A Server calls the server that Serve has started. Setup.HTTP creates one.
 type Server struct {
-	// Call sends a request for an entity, and returns the answer. It fails if there is none, and
-	// when ctx ends; the client then leaves.
+	// Call sends a request for an entity, and returns the answer. It fails if there is no
+	// answer, and when ctx ends; the client then disconnects.
 	Call func(ctx context.Context, id string) (Answer, error)
 	// Stream is Call for a request whose answer comes in parts. next returns the next part; at the
 	// end, or at a failure, it returns the answer. nil = none.
