@@ -24,74 +24,76 @@ import (
 // DefaultMinInterval is the default of Config.MinInterval.
 const DefaultMinInterval = 250 * time.Millisecond
 
-// A Config sets how to open a Monitor. DSN or ConnConfig is required. For every other field the zero value is a
-// good default.
+// A Config describes a Monitor. DSN or ConnConfig is required. For every other field the zero value is a good
+// default.
 type Config struct {
-	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool take it (PostgreSQL manual, section
-	// 34.1.1). Its database is the one whose locks are shown. Pool settings in it are ignored; errors never
-	// quote it.
+	// DSN is a PostgreSQL URL or keyword/value string, in the syntax of libpq and pgxpool (PostgreSQL manual,
+	// section 34.1.1). Its database is the one whose locks are shown. Pool settings in it are ignored; errors
+	// never quote it.
 	DSN string
 
 	// ConnConfig, made by pgx.ParseConfig, replaces DSN for settings that a string cannot express: TLS,
-	// dialers, tracers. It is copied.
+	// dialers, tracers. The Monitor copies it.
 	ConnConfig *pgx.ConnConfig
 
-	// Name is the database's, in metrics, in a Site, and on its page: 1 to 40 lower-case letters, digits, '_', '-' and
-	// '.', beginning with a letter or digit. "" = its address in metrics, such as "db-1:5432/shop".
+	// Name is the name of the database in metrics, in a Site, and on its page: 1 to 40 lower-case letters, digits,
+	// '_', '-' and '.', beginning with a letter or digit. "" = its address in metrics, such as "db-1:5432/shop".
 	Name string
 
-	// Namespaces names keys that no process names. nil = no names: a pair of int4 then shows its numbers, a
-	// bigint only itself.
+	// Namespaces gives names to keys that no process names. nil = no names: a pair of int4 is then shown by
+	// its numbers, and a bigint by itself.
 	Namespaces *namespace.Set
 
 	// Authorize admits a request by returning nil. Otherwise the client gets a 403 with the text of the error.
 	// nil = LoopbackOnly.
 	Authorize func(*http.Request, Action) error
 
-	// Actions serves what is below actions/ of Page, for programs that let people act from the page; "pglatch serve
-	// monitor --actions" is one. Page then loads actions/actions.js and actions/actions.css. Authorize admits its
-	// requests with ActionView; Actions must check who may do what. nil = the page changes nothing.
+	// Actions serves the paths below actions/ of Page, for programs that let people act from the page. "pglatch
+	// serve monitor --actions" is such a program. Page then loads actions/actions.js and actions/actions.css.
+	// Authorize admits its requests with ActionView; Actions itself must check which user may do what. nil =
+	// the page changes nothing.
 	Actions http.Handler
 
 	// Redact replaces an entity's id wherever a Snapshot would show it. It receives the namespace and the id
-	// and returns the text that viewers see. If it changes the id of a key, the number that is the id is hidden
-	// too. The id of a hashed key is known only if a process answers with it. The bigint of a hashed key is
-	// shown in Snapshots, and anyone who can guess an id can compute it. With a Redact, labels are hidden as
-	// well. Redact is called by one goroutine at a time and must not block. nil = show ids.
+	// and returns the text that viewers see. If it changes the id of a key and the id is a number in the key,
+	// that number is hidden too. The id of a hashed key is known only if a process answers with it. The bigint
+	// of a hashed key is shown in Snapshots, and anyone who can guess an id can compute it. With a Redact,
+	// labels are hidden as well. Redact is called by one goroutine at a time and must not block. nil = show
+	// ids.
 	Redact func(namespace, id string) string
 
-	// ClientAddr adds the network address of each session. false = it is not even selected from the server.
+	// ClientAddr adds the network address of each session. false = the query does not even select it.
 	ClientAddr bool
 
 	// NoQuestions stops the monitor from asking the processes (package introspect). Without their answers
-	// hashed keys have no names. Waiters inside processes and deadlocks across processes are invisible. Times
-	// count from the first query that saw the lock.
+	// hashed keys have no names. Waiters inside processes and deadlocks across processes are then invisible,
+	// and times count from the first query that saw the lock.
 	NoQuestions bool
 
 	// Record is the interval of queries while there are no viewers. It lets Page show the last hour, and makes
-	// Verdicts that compare with the past available at once. 0 = query only while there are viewers; the past
-	// is then what they saw.
+	// Verdicts that compare with the past available at once. 0 = query only while there are viewers; the
+	// recorded past is then only what they saw.
 	Record time.Duration
 
-	// LongHold is the hold time from which a lock gets a Verdict. A shorter hold gets one too if a request
+	// LongHold is how long a lock must be held to get a Verdict. A shorter hold also gets one if a request
 	// waits and the hold is ten times as long as usual for the key. 0 = 5 minutes.
 	LongHold time.Duration
 
 	// Leases is a lease.Store whose leases Page shows. nil = none.
 	Leases LeaseLister
 
-	// Fleet reads what programs keep in tables beside their locks: groups of shards, ticks, mailboxes and leases. Page
-	// shows them, and they name locks whose keys are hashes. It is called at most every 5 s, by one goroutine at a
-	// time, and delays no query. "pglatch serve monitor" sets it. nil = none.
+	// Fleet reads what programs keep in tables in addition to their locks: groups of shards, ticks, mailboxes and
+	// leases. Page shows them, and they give names to locks whose keys are hashes. Fleet is called at most every 5 s,
+	// by one goroutine at a time, and delays no query. "pglatch serve monitor" sets it. nil = none.
 	Fleet func(ctx context.Context) (fleet.Fleet, error)
 
-	// HeldSince asks a locker of this process when the session pid took the lock tag, because PostgreSQL does
-	// not record it. false = this locker did not take it. HeldSince is called by one goroutine at a time and
-	// must not block. nil = no locker to ask.
+	// HeldSince returns when the session pid of this process took the lock tag, because PostgreSQL does not
+	// record that. false = no locker of this process took it. HeldSince is called by one goroutine at a time
+	// and must not block. nil = no locker to ask.
 	HeldSince func(pid uint32, tag namespace.Tag) (time.Time, bool)
 
-	// MinInterval is the least time from the end of one query to the start of the
-	// next. 0 = 250 ms.
+	// MinInterval is the minimum time from the end of one query to the start of
+	// the next. 0 = 250 ms.
 	MinInterval time.Duration
 
 	// Logger receives a line when the database stops answering (Warn) and answers again (Info). nil = discard.

@@ -12,8 +12,8 @@ import (
 const Path = "/api/advisory-locks"
 
 // Handler returns a handler that answers GET and HEAD {prefix}/api/advisory-locks with a Snapshot
-// as JSON, for any prefix, stripped or not. The query filters it. A lock must match all given
-// filters:
+// as JSON, for any prefix, stripped or not. The query filters the locks. A lock must match all
+// given filters:
 //
 //	namespace=agent         this namespace; a number for pairs without a name
 //	q=text                  part of application_name, key.text or namespace, in any case
@@ -22,14 +22,14 @@ const Path = "/api/advisory-locks"
 //	limit=1000              locks in one answer: 1 to 10,000, 1,000 without it
 //	after=2.1.42.1          the next of the previous answer
 //
-// total counts the matching locks. next is present if there are more than the answer has: it is the
-// after for the next request. Each answer comes from its own picture, so a lock that is taken or
+// total counts the matching locks. next is present if there are more than the answer has. Pass it
+// as after in the next request. Each answer comes from its own picture, so a lock that is taken or
 // released meanwhile may be missing, or appear twice.
 //
 // Other answers are problems of RFC 9457: 403 if Config.Authorize refuses, 404 for other paths, 405
 // for other methods, and 400 for an unknown filter or a bad value. When the database does not
-// answer, it is 503 with Retry-After; Config.Logger receives the reason, the client does not.
-// Answers must not be cached.
+// answer, the answer is 503 with Retry-After; Config.Logger receives the reason, the client does
+// not. Answers must not be cached.
 func (m *Monitor) Handler() http.Handler { return http.HandlerFunc(m.serve) }
 
 func (m *Monitor) serve(w http.ResponseWriter, r *http.Request) {

@@ -57,7 +57,8 @@ type Stats struct {
 }
 
 // Open returns a Monitor of the config's database. It connects on the first request, or with
-// Config.Record at once; the server may be down. A bad config gives a *ConfigError.
+// Config.Record at once; the server may be down. If the config is not valid, the error is a
+// *ConfigError.
 func Open(config Config) (*Monitor, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -97,8 +98,9 @@ func (m *Monitor) record() {
 // Stats returns the current counts.
 func (m *Monitor) Stats() Stats { return Stats{Queries: m.queries.Load()} }
 
-// Close ends the running query, whose viewers get ErrClosed, closes the connection, and returns when all
-// of it has ended. On a network that went silent this can take 15 s. Later calls do nothing.
+// Close ends the running query, whose viewers get ErrClosed, and closes the connection. It returns when
+// all of that has ended, which can take 15 s on a network that went silent. Further calls of Close do
+// nothing.
 func (m *Monitor) Close() {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()

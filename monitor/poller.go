@@ -52,9 +52,9 @@ func (f *flight) fresh(minInterval time.Duration) bool {
 
 // Snapshot returns the locks of the database, as one query saw them. The query began at the time of
 // the call, was already running, or ended less than Config.MinInterval before. Any number of
-// callers share a query and its error. The end of ctx ends this caller's wait, with its cause, and
-// not the query. Other errors mean that the database did not answer; they contain no password. The
-// next call tries again, with a new connection if the old one was lost.
+// callers share a query and its error. If ctx ends, this caller's wait ends with its cause, but the
+// query continues. Other errors mean that the database did not answer. They contain no password.
+// The next call tries again, with a new connection if the old one was lost.
 func (m *Monitor) Snapshot(ctx context.Context) (Snapshot, error) {
 	f, err := m.look(ctx)
 	if err != nil {

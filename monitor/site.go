@@ -30,8 +30,8 @@ func (s *Site) AddLockServers(servers ...LockServer) error {
 	return nil
 }
 
-// A Site is the pages of several databases: a list with the health of each and what is wrong in any of them, and the
-// Page of each below its Config.Name. A database that does not answer delays none of the others.
+// A Site serves the pages of several databases: a list with the health and the problems of each, and the Page of
+// each below its Config.Name. A database that does not answer delays none of the others.
 type Site struct {
 	monitors []*Monitor
 	names    map[string]bool
@@ -40,7 +40,7 @@ type Site struct {
 }
 
 // NewSite returns the Site of some Monitors, each with a Config.Name of its own. The caller closes them, after the
-// last request. Config.Authorize of every Monitor must admit a request for the list.
+// last request. The list is shown only if Config.Authorize of every Monitor admits the request.
 func NewSite(monitors ...*Monitor) (*Site, error) {
 	s := &Site{monitors: monitors, names: map[string]bool{}, pages: map[string]http.Handler{}}
 	var all []web.Database
@@ -65,8 +65,8 @@ func NewSite(monitors ...*Monitor) (*Site, error) {
 }
 
 // ServeHTTP serves the list at any path that ends in a slash, stripped or not, and the Page of each database below
-// its name. The last element of that path must not be the name of a database. Below the list are also verdicts, a
-// list in JSON, and metrics for Prometheus, of all databases.
+// its name. The last element of that path must not be the name of a database. Below the list are also two files
+// for all databases: verdicts, a list in JSON, and metrics, for Prometheus.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	dir := strings.TrimSuffix(strings.TrimSuffix("/"+r.URL.Path, Path), "/")
 	if !strings.HasSuffix(r.URL.Path, "/") && dir == strings.TrimSuffix("/"+r.URL.Path, "/") {

@@ -25,17 +25,18 @@ type Verdict struct {
 	Since    time.Time `json:"since"`             // the first of the consecutive queries that saw it, by the server's clock
 	Waiters  int       `json:"waiters,omitempty"` // that it blocks
 	Who      []string  `json:"who,omitempty"`     // up to 5 processes, nodes, sessions or hosts that it is about
-	// Consequences are the texts of verdicts that end with this one: that the key of a silent holder is held for long.
+	// Consequences are the texts of verdicts that will end with this one. For a silent holder, for example, that
+	// its key is held for long.
 	Consequences []string `json:"consequences,omitempty"`
 }
 
 // VerdictNames are the names of all verdicts.
 func VerdictNames() []string { return incident.Names() }
 
-// Verdicts returns the current problems, the worst first, from the same query as Snapshot. Some are
-// reported only after they were seen for 1.5 s, and some compare with the past. Both need a Monitor that
-// queries repeatedly, as with Config.Record. Verdicts shares its query with all viewers; its errors are
-// those of Snapshot.
+// Verdicts returns the current problems, the worst first, from the same query as Snapshot. Some problems
+// are reported only after they were seen for 1.5 s, and some are found by comparison with the past. Both
+// kinds need a Monitor that queries repeatedly, as with Config.Record. Verdicts shares its query with
+// all viewers; its errors are those of Snapshot.
 func (m *Monitor) Verdicts(ctx context.Context) ([]Verdict, error) {
 	f, err := m.lookCloser(ctx)
 	if err != nil {

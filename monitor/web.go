@@ -15,16 +15,15 @@ import (
 const pageEvery = time.Second
 
 // Page returns a handler for a web page, to mount at any path that ends in a slash, stripped or not. The page
-// shows which keys are held and since when, and which waiters wait for whom. It also shows elections, leases,
-// the events of the last hour, and what is wrong (Verdict).
+// shows which keys are held, by which holders and since when, and which waiters wait for them. It also shows
+// elections, leases, the events of the last hour, and what is wrong (Verdict).
 //
 //	http.Handle("/locks/", m.Page())
 //
-// The page is complete without JavaScript. With JavaScript, server-sent events keep it up to date; a server's
-// WriteTimeout does not end them. All that it loads comes from the handler, under a Content-Security-Policy that
-// allows no inline style or script. It changes nothing. Below it are also verdicts, a list in JSON, and metrics,
-// the gauge pglatch_verdict for Prometheus, with the labels name, severity and database. Config.Authorize decides who has access; by default no other host
-// has.
+// The page is complete without JavaScript. With JavaScript, server-sent events keep it up to date; a server's WriteTimeout does not end them. All that it
+// loads comes from the handler, under a Content-Security-Policy that allows no inline style or script. The page changes nothing. Below it are also two
+// files: verdicts, a list in JSON, and metrics, the gauge pglatch_verdict for Prometheus, with the labels name, severity and database. Config.Authorize
+// decides who has access; by default, only clients on the same host have.
 func (m *Monitor) Page() http.Handler { return m.page("") }
 
 // page returns the Page. home is the address of the list of databases; "" = none.

@@ -1,5 +1,5 @@
-// Package fleet describes what programs keep in tables beside their locks: groups of shards, ticks, mailboxes and
-// leases. A monitor.Config.Fleet reads it.
+// Package fleet describes what programs keep in tables in addition to their locks: groups of shards, ticks,
+// mailboxes and leases. A monitor.Config.Fleet reads it.
 package fleet
 
 import (
@@ -16,7 +16,7 @@ type Fleet struct {
 	Leases    []Lease   `json:"leases,omitempty"`
 	// More is true if the tables have more than a Fleet shows.
 	More bool `json:"more,omitempty"`
-	// Problems say which tables could not be read, and why.
+	// Problems lists the tables that could not be read, and why.
 	Problems []string `json:"problems,omitempty"`
 
 	// Locks names locks whose key is a hash.
@@ -53,7 +53,8 @@ type Group struct {
 	Owned  int    `json:"owned"`
 	// Certain: the shards are exactly those in the common list of all nodes.
 	Certain bool `json:"certain"`
-	// Moves is how many shards changed their owner in the last minute, as far as the reader saw.
+	// Moves is how many shards changed their owner in the last minute, as far as the reader has
+	// seen.
 	Moves int     `json:"moves"`
 	Nodes []Node  `json:"nodes"`
 	List  []Shard `json:"list"`
@@ -71,7 +72,7 @@ type Node struct {
 	Refuses  bool   `json:"refuses,omitempty"` // it cannot claim some shards now
 }
 
-// A Shard is one of a group.
+// A Shard is a shard of a group.
 type Shard struct {
 	Name  string `json:"shard"`
 	Owner string `json:"owner,omitempty"` // "" = nobody
@@ -79,18 +80,18 @@ type Shard struct {
 	Pin   string `json:"pinned_to,omitempty"`
 }
 
-// A Job is the name of ticks, with what became of the newest ones.
+// A Job is the name of a series of ticks, with the outcome of the newest ones.
 type Job struct {
 	Name string `json:"job"`
 	Last Run    `json:"last"` // the newest
-	// Every is the time between ticks; 0 = they are not regular, and what follows is not known. The schedule itself
-	// is known only to the program.
+	// Every is the time between ticks; 0 = they are not regular, and the fields that follow are unknown. Only the
+	// program knows the schedule itself.
 	Every  time.Duration `json:"every_ns,omitempty"`
 	Next   time.Time     `json:"next,omitzero"`
 	Missed []time.Time   `json:"missed,omitempty"` // ticks that nobody ran, the newest first
 }
 
-// A Run is what became of a tick.
+// A Run is the outcome of a tick.
 type Run struct {
 	Tick  time.Time `json:"tick"`
 	State string    `json:"state"` // "RUNNING", "RAN", "FAILED", "OPEN"
@@ -100,7 +101,7 @@ type Run struct {
 	Ended time.Time `json:"ended,omitzero"`
 }
 
-// A Mailbox has messages of entities, and the nodes that serve it.
+// A Mailbox describes a mailbox of package turns, and the nodes that serve it.
 type Mailbox struct {
 	Name      string        `json:"mailbox"`
 	Namespace string        `json:"namespace"`
@@ -114,7 +115,7 @@ type Mailbox struct {
 	Turns     []Turn        `json:"turns"` // that run, the oldest first
 }
 
-// A Turn is one that runs.
+// A Turn is a turn that is running.
 type Turn struct {
 	Entity  string        `json:"entity"`
 	Node    string        `json:"node"`
@@ -122,7 +123,7 @@ type Turn struct {
 	Age     time.Duration `json:"age_ns"`
 }
 
-// A Lease is one of the database's store.
+// A Lease is a lease in the database's store.
 type Lease struct {
 	Name     string        `json:"name"`
 	State    string        `json:"state"` // "HELD", "FREE", "EXPIRED"
