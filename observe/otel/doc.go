@@ -25,7 +25,8 @@
 //
 // A request that fails without a wait (a try of a held lock, re-entrance) has a "lock wait" of zero length
 // with the error. An error is recorded as an exception and sets the status. A try that found the lock held
-// is not an error, but the attribute pglatch.lock.result "held". A loss is an error of its hold.
+// is not recorded as an error, but has the attribute pglatch.lock.result "held". A loss is recorded as an
+// error of the hold.
 //
 // # Attributes
 //

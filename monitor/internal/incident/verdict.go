@@ -35,7 +35,8 @@ type Verdict struct {
 	Doc      string    `json:"doc"`
 	Since    time.Time `json:"since"`
 	Waiters  int       `json:"waiters,omitempty"`
-	// Consequences are verdicts that end when this one does: that the key of a silent holder is held for long.
+	// Consequences are verdicts that end when this one does. For a silent holder, for example, that its
+	// key is held for long.
 	Consequences []Verdict `json:"-"`
 	// Who are the names of the processes, nodes, sessions or hosts that the verdict is about.
 	Who  []string `json:"who,omitempty"`
