@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// An Answer is the report of one process about itself, as of the moment in which it was asked. Its
+// An Answer is the report of one process about itself, as of the moment when it was asked. Its
 // times are ages, so the clocks of processes need not agree.
 type Answer struct {
 	Process   Process    `json:"process"`
@@ -36,7 +36,7 @@ type Process struct {
 	Host    string        `json:"host"`
 	PID     int           `json:"pid"` // in its operating system
 	Age     time.Duration `json:"-"`   // "age" in JSON
-	// Clock is its clock's time when it answered.
+	// Clock is the time of the process's clock when it answered.
 	Clock time.Time `json:"clock"`
 }
 
@@ -104,7 +104,7 @@ type Wait struct {
 	Label     string          `json:"label,omitempty"`
 	Ahead     int             `json:"ahead"`             // requests of this process that come before it
 	Session   uint32          `json:"session,omitempty"` // the session that waits at the server for the key; 0 = none at present
-	// Holds are the keys that its caller holds while it waits.
+	// Holds are the keys that the caller of the request holds while it waits.
 	Holds []namespace.Tag `json:"holds,omitempty"`
 }
 
@@ -124,7 +124,7 @@ type Election struct {
 	StandsBack bool   `json:"stands_back,omitempty"`
 	Session    uint32 `json:"session,omitempty"` // the session on which it leads or waits; 0 = none
 	Error      string `json:"error,omitempty"`   // why the last attempt failed; "" = it did not fail
-	// HandOvers are the newest changes of leader that it saw, newest first.
+	// HandOvers are the latest changes of leader that the process saw, newest first.
 	HandOvers []HandOver `json:"hand_overs,omitempty"`
 }
 

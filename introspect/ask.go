@@ -33,13 +33,13 @@ const ListenerPrefix = "pglatch answers: "
 // ErrQuestion says that a question, or a request, cannot be sent.
 var ErrQuestion = errors.New("introspect: invalid question")
 
-// Ask asks all processes of the connection's database. It returns when all that listen have answered, or when
-// the Timeout is over.
+// Ask asks all processes of the connection's database. It returns when all listening processes have answered,
+// or when the Timeout is over.
 //
-// Nobody else may use the connection meanwhile. It must not be in a transaction, have an OnNotification, go
-// through a pooler in transaction mode, or go to a standby. Notifications of other channels that arrive on it
-// meanwhile are lost. Errors: ErrQuestion, the cause of ctx, those of PostgreSQL and the network. With an
-// error, Ask also returns the answers that arrived before.
+// Nobody else may use the connection during the call. It must not be in a transaction, have an
+// OnNotification, go through a pooler in transaction mode, or go to a standby. Notifications of other
+// channels that arrive on it during the call are lost. Errors: ErrQuestion, the cause of ctx, and errors of
+// PostgreSQL and the network. With an error, Ask also returns the answers that have arrived.
 func Ask(ctx context.Context, conn *pgx.Conn, q Question) (Answers, error) {
 	return ask(ctx, conn, q, nil)
 }
@@ -65,11 +65,11 @@ func ask(ctx context.Context, conn *pgx.Conn, q Question, of []uint32) (Answers,
 }
 
 // Send sends a request to all processes, and returns the replies of those that it concerns. If there are
-// none, no process that answers holds the lock. In all other respects Send works like Ask.
+// no replies, no process that answers holds the lock. Otherwise Send works like Ask.
 //
 // To must name a candidate of the election. Otherwise the error matches ErrQuestion and nothing is sent. A
-// candidate that exists may not answer, because it is stopped, cut off or configured not to. Then any
-// candidate may lead next, and the reply's Note says so.
+// candidate that exists may not answer, because it is stopped, cut off or configured not to. In that case
+// any candidate may lead next, and the reply's Note says so.
 func Send(ctx context.Context, conn *pgx.Conn, r Request) ([]Reply, error) {
 	if !r.Tag.Valid() {
 		return nil, fmt.Errorf("%w: Tag is no lock's", ErrQuestion)
@@ -110,9 +110,9 @@ const backLook = 10 * time.Millisecond
 // backBound is how long a request waits for slow candidates if its Timeout is shorter.
 const backBound = 5 * time.Second
 
-// prefer makes all candidates but one stand back, and waits until those that answer do so. It waits no longer
-// than the Timeout or 5 s, whichever is longer. After that, the first candidate in the queue leads next. If
-// the result is false, the candidate that is to lead does not answer, and nobody stands back.
+// prefer makes all candidates but one stand back, and waits until those that answer have done so. It waits no
+// longer than the Timeout or 5 s, whichever is longer. After that, the first candidate in the queue leads
+// next. If the result is false, the candidate that is to lead does not answer, and nobody stands back.
 func prefer(ctx context.Context, conn *pgx.Conn, r Request) (bool, error) {
 	end := time.Now().Add(max(r.Timeout, backBound))
 	sessions, all, err := candidates(ctx, conn, r, nil)

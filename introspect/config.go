@@ -1,8 +1,8 @@
 package introspect
 
 // A Config says what a process answers. The zero value answers questions and rejects requests.
-// Lockers, elections and shards of one process that use one database share a connection, and each
-// answers for itself.
+// The Lockers, elections and shards of one process that use the same database share a connection
+// for answers, and each answers for itself.
 type Config struct {
 	// Off: the process does not answer, and opens no connection for answers.
 	Off bool
@@ -15,8 +15,8 @@ type Config struct {
 	// HideEntities leaves entities and labels out of every answer.
 	HideEntities bool
 
-	// Service and Version name the program. "" = from the build information of the main module: the
-	// last element of its path, and its version.
+	// Service and Version name the program. "" = the last element of the main module's path, and
+	// its version, from the build information.
 	Service, Version string
 
 	// AllowAsk lets others request the release of a lock. advisory.Lock.Asked reports the request.

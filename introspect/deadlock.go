@@ -37,7 +37,8 @@ func (c Cycle) String() string {
 	return b.String()
 }
 
-// Youngest returns the step whose wait began last, because it has lost least.
+// Youngest returns the step whose wait began last. It is the one to end, because it has waited for
+// the shortest time.
 func (c Cycle) Youngest() Step {
 	return slices.MinFunc(c, func(a, b Step) int {
 		if a.Wait.Age != b.Wait.Age {
@@ -52,10 +53,10 @@ func (c Cycle) Same(d Cycle) bool {
 	return len(c) == len(d) && !slices.ContainsFunc(c, func(s Step) bool { return !d.has(s) })
 }
 
-// Cycles finds deadlocks in the answers of processes. Each wait that is in a deadlock is in one of
-// the returned cycles, the shortest through it. The answers are of different moments, so a cycle
-// may not be real. It is real if a second question finds it again, with the same waits. Waits for
-// semaphores are in no cycle, because any slot ends them.
+// Cycles finds deadlocks in the answers of processes. Each wait in a deadlock is in one of the
+// returned cycles, and each cycle is the shortest through its first wait. The answers are from
+// different moments, so a cycle may not be real. It is real if a second question finds it again,
+// with the same waits. Waits for semaphores are never in a cycle, because any slot ends them.
 func (a Answers) Cycles() (cycles []Cycle) {
 	var steps []Step
 	byLock := make(map[namespace.Tag][]int) // the steps whose callers hold a lock

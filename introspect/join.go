@@ -20,13 +20,13 @@ type Source interface {
 	// Connected reports whether the source has a connection to the database. Without one it has nothing to
 	// report. Connected must not wait for a mutex that is held when Membership.Connected is called.
 	Connected() bool
-	// Answer adds what the question asks for to an answer.
+	// Answer adds the source's part to an answer: what the question asks for.
 	Answer(q Question, into *Answer)
 	// Request carries out a request and reports on it. nil = the request does not concern the source.
 	Request(r Request) []Reply
 }
 
-// A Member says how a Source answers. Lockers and electors join by themselves.
+// A Member says how a Source answers. Lockers and Electors join by themselves.
 type Member struct {
 	// Conn says which database to connect to, and how.
 	Conn          *pgx.ConnConfig

@@ -15,8 +15,8 @@ type Question struct {
 	// Prefix selects keys by the beginning of their text, such as "order/". If a process hides its
 	// entities, a prefix that includes part of an entity finds nothing there. "" = all.
 	Prefix string `json:"prefix,omitempty"`
-	// Limit is how many locks, and how many waits, a process describes at most. 0 = 500; at most
-	// 5,000.
+	// Limit is the maximum number of locks, and of waits, that a process describes. 0 = 500; at
+	// most 5,000.
 	Limit int `json:"limit,omitempty"`
 	// Timeout is how long to wait for processes that do not answer. 0 = 1 s.
 	Timeout time.Duration `json:"-"`
@@ -44,7 +44,7 @@ type Silent struct {
 	ApplicationName string `json:"application_name"` // that of the process' lock sessions
 }
 
-// A RequestKind says what a process is requested to do.
+// A RequestKind says what a request asks a process to do.
 type RequestKind string
 
 // The kinds of requests.
@@ -62,9 +62,9 @@ type Request struct {
 	Kind RequestKind `json:"kind"`
 	// Tag is the lock's tag; for an election, that of the lock that decides it.
 	Tag namespace.Tag `json:"tag"`
-	// To names the candidate that is to lead next, as Election.Node does. The others stand back
-	// until it leads. They stop when another term begins, and as soon as the leader has gone and
-	// this candidate does not wait for its place. "" = any candidate.
+	// To names the candidate that should lead next, as Election.Node does. The others stand back
+	// until it leads. They stop standing back when another term begins, or when the leader has
+	// gone and this candidate is not waiting for leadership. "" = any candidate.
 	To string `json:"to,omitempty"`
 	// Timeout is how long to wait for replies. 0 = 1 s.
 	Timeout time.Duration `json:"-"`

@@ -262,8 +262,8 @@ func hidden(key string) string {
 	return key
 }
 
-// idle ends the responder if no source has a connection. A source may get its first connection meanwhile.
-// Either it finds running false and waits for mu, or idle sees its connection.
+// idle ends the responder if no source has a connection. A source may get its first connection at the
+// same time. Then either the source waits for mu and finds running false, or idle sees its connection.
 func (r *responder) idle() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
