@@ -1,4 +1,4 @@
-// Package background runs functions that an owner ends.
+// Package background runs functions in goroutines that have an owner, which ends them.
 package background
 
 import (
@@ -19,8 +19,8 @@ func Run(ctx context.Context, f func(ctx context.Context)) (stop func()) {
 	}
 }
 
-// Read calls f with each of the events from this call on, until stop. stop blocks until f has
-// received those from before it.
+// Read calls f with each event from this call on, until stop is called. stop blocks until f
+// has received the events from before that call.
 func Read[E any](events func(context.Context) iter.Seq[E], f func(E)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	all := events(ctx)
@@ -35,8 +35,8 @@ func Read[E any](events func(context.Context) iter.Seq[E], f func(E)) (stop func
 	}
 }
 
-// WhileAny returns a child of ctx that ends when all callers' contexts have ended: for work that several callers share.
-// The CancelFunc ends it, and must be called.
+// WhileAny returns a child of ctx that ends when the contexts of all callers have ended. It is for work that several
+// callers share. The CancelFunc also ends it, and must be called.
 func WhileAny(ctx context.Context, callers []context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	var left atomic.Int64

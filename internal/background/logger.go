@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// Logger returns a Logger that always returns, although the handler of log is code of the program, and can
-// panic or end its goroutine. nil = discard.
+// Logger returns a Logger whose methods always return, although the handler of log is code of the program,
+// and can panic or end its goroutine. nil = discard.
 func Logger(log *slog.Logger) *slog.Logger {
 	if log == nil || log.Handler() == slog.DiscardHandler {
 		return slog.New(slog.DiscardHandler)
@@ -17,7 +17,8 @@ func Logger(log *slog.Logger) *slog.Logger {
 	return slog.New(handler{log.Handler()})
 }
 
-// A handler outlives the program's handler. A record that this does not take is dropped.
+// A handler outlives the program's handler. A record that the program's handler does not accept is
+// dropped.
 type handler struct{ of slog.Handler }
 
 // Enabled implements slog.Handler.

@@ -23,7 +23,7 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// DidNotReturn reports whether err is that of a function that panicked or ended its goroutine.
+// DidNotReturn reports whether err means that a function panicked or ended its goroutine.
 func DidNotReturn(err error) bool {
 	_, panicked := errors.AsType[*PanicError](err)
 	return panicked || errors.Is(err, ErrGoexit)
@@ -46,7 +46,7 @@ func Call(f func() error, ended func(error)) (err error) {
 }
 
 // Each calls f, which is code of the program, with each of all, on goroutines of its own. A call that
-// does not return harms no other.
+// does not return does not affect the others.
 func Each[T any](all []T, f func(T)) {
 	for len(all) > 0 {
 		_ = Outlive(func() error {

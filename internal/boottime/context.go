@@ -19,8 +19,8 @@ type Context struct {
 // a call of the function, and with the first check at which expired returns an error, which is its
 // cause. The first cause stays, and expired may call the function itself.
 //
-// NewContext and the function call methods of parent, which can be code of the program. So nobody
-// who makes, checks or ends a Context may hold a mutex that such code can want.
+// NewContext and the function call methods of parent, which can be code of the program. So do not
+// make, check or end a Context while you hold a mutex that such code may lock.
 func NewContext(parent context.Context, expired func() error) (*Context, context.CancelCauseFunc) {
 	inner, end := context.WithCancelCause(parent)
 	return &Context{inner, expired, end}, end

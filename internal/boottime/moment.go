@@ -2,10 +2,10 @@ package boottime
 
 import "time"
 
-// A Moment is a time of this process on two clocks that nobody sets. If they differ, the
-// clock counts that ran on while the machine was suspended. A period that ends at a
-// Moment ends when the first clock reaches it. In a synctest bubble, only the clock of
-// package time is simulated. The zero Moment is long past.
+// A Moment is a time of this process on two clocks that nobody sets. If the two differ,
+// the clock that kept running while the machine was suspended counts. A period that ends
+// at a Moment ends when the first clock reaches it. In a synctest bubble, only the clock
+// of package time is simulated. The zero Moment is long past.
 type Moment struct {
 	Mono time.Time     // package time's clock, which stands still during a suspension
 	Boot time.Duration // Now's clock, which runs on if the system has such a clock

@@ -1,5 +1,5 @@
 // Package boottime is a clock for deadlines that another machine enforces. Unlike package
-// time's clock, it runs on while this machine is suspended.
+// time's clock, it keeps running while this machine is suspended.
 package boottime
 
 import "time"

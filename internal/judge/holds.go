@@ -29,8 +29,9 @@ func (h Hold) String() string {
 func (h Hold) certain() bool { return h.Begin.Latest < h.End.Earliest }
 
 // Holds returns what is wrong with holds of keys, each of which has slots. It finds more holds at once than slots, any hold
-// beside an exclusive one, and tokens that do not rise. Holds are legal if each may have begun and ended within its Moments
-// so that nothing of this occurred. Tokens of holds that began at about the same time may have any order.
+// at the same time as an exclusive one, and tokens that do not rise. Holds are legal if there are times within their
+// Moments at which each can have begun and ended without any of this. Tokens of holds that began at about the same time may
+// have any order.
 func Holds(holds []Hold, slots int) error {
 	byKey := make(map[string][]Hold)
 	for _, h := range holds {

@@ -46,7 +46,7 @@ type Tenure struct {
 	Term        driver.Term
 	Node, PID   int
 	Began, Last time.Time     // the first operation, and the last one so far
-	Gap         time.Duration // since the last operation of the term before
+	Gap         time.Duration // since the last operation of the previous term
 	After       string        // the fault during which it began
 
 	operations, late int

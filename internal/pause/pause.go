@@ -22,7 +22,7 @@ func For(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// Jitter returns d, made shorter or longer by a random part of it, up to the given one.
+// Jitter returns d, made shorter or longer by a random fraction of d, which is at most part.
 func Jitter(d time.Duration, part float64) time.Duration {
 	return time.Duration(float64(d) * (1 + part*(2*rand.Float64()-1)))
 }
@@ -33,8 +33,8 @@ func AtMost(d time.Duration) time.Duration {
 	return half + rand.N(max(d-half, 1))
 }
 
-// Backoff returns the pause after some failures in a row, AtMost a duration that is first without
-// any failure, doubles with each, and ends at longest.
+// Backoff returns the pause after some failures in a row. It is AtMost of a duration that is
+// first without a failure, doubles with each failure, and does not exceed longest.
 func Backoff(failures int, first, longest time.Duration) time.Duration {
 	d := first
 	for ; failures > 0 && d < longest; failures-- {

@@ -16,8 +16,8 @@ var (
 	ErrEnded = errors.New("the right has ended")
 )
 
-// A Keeper renews a right until it is lost. A is the answer to a renewal. A Keeper is for one Run,
-// and then a Close.
+// A Keeper renews a right until it is lost. A is the answer to a renewal. Use a Keeper for one
+// Run, and then Close it.
 type Keeper[A any] struct {
 	Rules Rules
 
@@ -57,9 +57,9 @@ func Judge(err error, deadline *boottime.Deadline, end boottime.Moment, lost err
 // Failures returns how many renewals have failed in a row. It is for Judge and Others.
 func (k *Keeper[A]) Failures() int { return k.state.failures }
 
-// Run renews the right, which was acquired or renewed by a request of that Moment. It returns nil
-// when ctx ends, and else the reason why the right is lost: at its deadline at the latest, even if a
-// renewal hangs.
+// Run renews the right, which was acquired or renewed by a request that was sent at sent. It
+// returns nil when ctx ends. Otherwise it returns the reason why the right is lost, at its
+// deadline at the latest, even if a renewal hangs.
 func (k *Keeper[A]) Run(ctx context.Context, sent boottime.Moment) error {
 	var (
 		last   error // of the last renewal

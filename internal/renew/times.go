@@ -18,10 +18,10 @@ const least = 10 * time.Millisecond
 
 // Times are those of one right: a leadership, a session, a lease or a claim.
 //
-// Three things are not here, because they differ for a reason. A lease and a claim have limits of
+// Three things are not here, because they differ on purpose. A lease and a claim have limits of
 // their own, because short jobs use them. Heartbeats of package leasehttp double their pauses,
-// because a lock server has many clients. A session has no Timeout that ends a ping, because to give
-// up a ping is to give up the session.
+// because a lock server has many clients. A session has no Timeout that ends a ping, because giving
+// up a ping means giving up the session.
 //
 //	├─ Interval ─┬─ Timeout ─┬── … ──┬─ Drain ─┬─ margin ─┤
 //	0         renewal     failed     work     gone     Duration

@@ -1,6 +1,6 @@
 // Package resend has the rules for a client whose requests for a lease may lose their answers. The
 // client sends the same request again until it knows the outcome. So it holds no lease that it does
-// not know of, and can give back one that it got late.
+// not know of, and can give back a lease that was granted late.
 package resend
 
 import (

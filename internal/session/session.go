@@ -1,5 +1,6 @@
 // Package session is the contract between a Locker and the sessions of its locks. A session holds locks until it
-// releases them or dies. pgsession implements it on PostgreSQL, its package memory in memory.
+// releases them or dies. Package pgsession implements the contract on PostgreSQL, and package memory implements
+// it in memory.
 package session
 
 import (
@@ -41,8 +42,8 @@ func Times(ttl, lossDrain time.Duration) renew.Times {
 	return renew.Times{Duration: ttl, Interval: ttl / 3, Timeout: ttl / 6, Drain: lossDrain}
 }
 
-// PingTime is the shortest time allowed for the answer to a ping, beside a LossDrain: with less, a busy processor is
-// enough to lose a session.
+// PingTime is the shortest time allowed for the answer to a ping, in addition to a LossDrain. With less, a busy
+// processor could cause the loss of a session.
 const PingTime = 250 * time.Millisecond
 
 // MaxLossDrain is how much earlier than necessary the deadline of a session with a lease of ttl can be.
@@ -110,10 +111,10 @@ type Stats struct {
 
 // A Session carries locks. One goroutine at a time uses it, that is, calls Do, Watch and Close. Any goroutine may call
 // Look, Interrupt and Kill at any time. Every method that contacts the server is bounded in time and takes no context:
-// a statement about a lock is answered, or its session is closed. After a *LostError the session holds nothing.
+// either a statement about a lock is answered, or its session is closed. After a *LostError the session holds nothing.
 type Session interface {
 	// Do runs the operations in one round trip, and fills in their results. No two of them have one tag, and no try is
-	// for a lock that the session holds. The error is a *LostError, or ErrPending if the answer does not come within
+	// for a lock that the session holds. The error is a *LostError, or ErrPending if the answer does not arrive within
 	// patience. After ErrPending the session must not be used until Do(nil, 0), on any goroutine, has waited for the
 	// answer and returned. Do ends a watch.
 	Do(ops []*Op, patience time.Duration) error
@@ -136,8 +137,9 @@ type Status struct {
 	PID   uint32 // the process id of the session's server process
 	State State
 	Loss  error // why it is Lost. nil: it is not, or only its time is over
-	// Verified is when a close look last found the session Held, and no message from the server that it had ended; at
-	// most VerifiedFor before this look. Zero can also mean that this is unknown without a query.
+	// Verified is when a close look last found that the session was Held and that the server had sent no message that
+	// it had ended. That was at most VerifiedFor before this look. Zero can also mean that this is unknown without a
+	// query.
 	Verified time.Time
 }
 
@@ -158,10 +160,11 @@ type Op struct {
 	// whether there is one.
 	Holder *Holder
 	// Wait, if not 0, is the limit of a wait for the lock in the server's queue. The wait is one wait step, which is
-	// shorter if the server needs that. Such an operation is alone, and is awaited to its end.
+	// shorter if the server needs that. Such an operation is the only one of its Do, which returns when it has
+	// ended.
 	Wait time.Duration
-	// Turnstile, a single key, must not be held in exclusive mode by another session, or nothing is tried. It is for a
-	// pass, a try of Any and a shared try. Zero = none.
+	// Turnstile is a single key. If another session holds it in exclusive mode, nothing is tried. It is for a pass, a
+	// try of Any and a shared try. Zero = none.
 	Turnstile namespace.Tag
 
 	Held  bool  // the result of a try, a wait, a pass or a query
@@ -258,8 +261,9 @@ func (e *BeforeConnectError) Is(target error) bool { return target == ErrUnavail
 func (e *BeforeConnectError) Unwrap() error { return e.Cause }
 
 // An OtherServerError means that a server is not, or no longer, the one with the locks of a Source. It is an
-// ErrOtherServer. As the error of a request, with Server, it is an ErrUnavailable, because the right server can come
-// back. As the cause of a loss it is not, because work was done under the lock.
+// ErrOtherServer. As the error of a request, it has a Server and also matches ErrUnavailable, because the right
+// server can come back. As the cause of a loss, it does not match ErrUnavailable, because work was done under the
+// lock.
 type OtherServerError struct {
 	Server              string // its address; "" if the locks were on it until now
 	System, KnownSystem string // system identifiers: the server's, and that of the locks

@@ -41,7 +41,7 @@ func (s *Server) Source(applicationName string) session.Source {
 var errKilled = errors.New("FATAL: terminating connection due to administrator command (SQLSTATE 57P01)")
 
 // Kill ends the session with this pid, like pg_terminate_backend, and reports whether there was
-// one. Its locks are free when Kill returns. Their holders are notified from another goroutine.
+// one. Its locks are free when Kill returns. Another goroutine notifies their holders.
 func (s *Server) Kill(pid uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *Server) Waiters(key namespace.Key) int {
 	return n
 }
 
-// Locked returns the tags of all held keys, in their order, without the turnstiles of keys with
+// Locked returns the tags of all held keys, sorted, without the turnstiles of keys with
 // waiters.
 func (s *Server) Locked() []namespace.Tag {
 	s.mu.Lock()
