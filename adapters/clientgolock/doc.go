@@ -9,9 +9,9 @@
 //		LeaderElectionResourceLockInterface: lock,
 //	})
 //
-// or leaderelection.LeaderElectionConfig{Lock: lock, …}. Package leader/kubernetes of this project
-// does the opposite: it runs our elector on the leases of Kubernetes. A program that is not bound
-// to client-go's elector should use package leader, which ends the work before the lease does and
+// or leaderelection.LeaderElectionConfig{Lock: lock, …}. Package leader/kubernetes does the
+// opposite: it runs pglatch's Elector on the leases of Kubernetes. A program that is not bound to
+// client-go's elector should use package leader, which ends the work before the lease does and
 // names the term.
 //
 // # What it guarantees
@@ -21,23 +21,24 @@
 //   - An update by a candidate without the lease is refused with a conflict. It is compared with
 //     the claim of the lease (holder, random id and fencing token), and a takeover also with the
 //     version that the last Get returned.
-//   - A leadership is one lease. If client-go's elector was stopped for long, it finds the Lease
-//     free and takes it again without reporting that another candidate led meanwhile. Here a lost
-//     lease stays lost until the elector has stopped: Get and Update fail with an error that
-//     matches ErrLost, the elector's renewals run into RenewDeadline, and OnStoppedLeading is
-//     called.
-//   - Two candidates with one identity exclude each other, where client-go takes both for the
-//     leader. ReleaseOnCancel releases the lease, and never that of a successor.
+//   - A leadership is one lease. On a Lease of Kubernetes, if client-go's elector was stopped for
+//     long, it finds the Lease free and takes it again, without reporting that another candidate
+//     led meanwhile. Here, a lost lease stays lost until the elector has stopped: Get and Update
+//     fail with an error that matches ErrLost, the elector's renewals run into RenewDeadline, and
+//     OnStoppedLeading is called.
+//   - Two candidates with one identity exclude each other, whereas client-go takes both for
+//     the leader. ReleaseOnCancel releases this candidate's lease, and never that of a
+//     successor.
 //   - Token is the fencing token of the lease, for writes while leading.
-//   - The answer to a takeover may be lost: the next try gets the same lease.
+//   - If the answer to a takeover is lost, the next try gets the same lease.
 //
 // # What it does not guarantee
 //
 // client-go does not guarantee that work has ended when another candidate leads, and neither does
 // this package. Its elector ends the context of OnStartedLeading up to RenewDeadline + RetryPeriod
 // after its last good renewal, before the lease ends after LeaseDuration. A process that is stopped
-// meanwhile continues its work when it wakes up, until it checks. Only the token keeps its late
-// writes out. With ReleaseOnCancel the elector gives up the lease without waiting for
+// in that time continues its work when it resumes, until it checks. Only the token fences off its
+// late writes. With ReleaseOnCancel the elector gives up the lease without waiting for
 // OnStartedLeading to return.
 //
 // LeaderTransitions counts leaders. It starts again at 0 when the store has forgotten the name

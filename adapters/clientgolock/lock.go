@@ -49,8 +49,8 @@ type Lock struct {
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// New returns a Lock on a store: any lease.Store, or a *leasehttp.Client. The store stays the caller's, and
-// New sends it no request. Errors: *lease.InvalidError.
+// New returns a Lock on a store: any lease.Store, or a *leasehttp.Client. The caller still owns the store,
+// and New sends no request to it. Errors: *lease.InvalidError.
 func New(store leased.Store, config Config) (*Lock, error) {
 	if store == nil {
 		return nil, &lease.InvalidError{Field: "store", Value: "nil", Remedy: "pass a lease.Store or a *leasehttp.Client"}
@@ -90,7 +90,7 @@ func (l *Lock) RecordEvent(event string) {
 
 // Get returns the record of the lease, and bytes that differ after each change of it. The holder is empty if
 // the lease was released or has expired. The error matches apierrors.IsNotFound if the store does not know
-// the lease, is ErrLost, or is the store's.
+// the lease. It is ErrLost if this candidate's lease was lost. Any other error comes from the store.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	l.seen = nil
 	found, err := l.store.Get(ctx, l.config.Name)
@@ -133,8 +133,8 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 
 // Update renews the lease of this candidate, or takes over a lease that was free at the last Get. If the
 // record names no holder, Update releases the lease. The error matches apierrors.IsConflict if another
-// candidate has, or had, the lease since; then nothing has changed. Releasing a lease that is over gives a
-// *lease.StaleError and no conflict, because client-go would repeat the release.
+// candidate has, or had, the lease since; then nothing has changed. Releasing a lease that is over returns
+// a *lease.StaleError instead of a conflict, because client-go would repeat the release after a conflict.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.update(ctx, record)
 	switch {

@@ -25,12 +25,12 @@ type Config struct {
 	// Now, which is time.Local, as for cron.New.
 	Location *time.Location
 
-	// Context is for the claims and for the job, if it is a Func. Its end cuts the job short. nil =
-	// context.Background().
+	// Context is for the claims and for the job, if it is a Func. If it ends, the job is cut short.
+	// nil = context.Background().
 	Context context.Context //nolint:containedctx // cron has none
 
-	// Logger receives why a job was not run, or did not end well (Error), and that it was run elsewhere (Info). nil =
-	// cron.DefaultLogger.
+	// Logger receives the reason why a job was not run or failed (Error), and the news that it was run elsewhere
+	// (Info). nil = cron.DefaultLogger.
 	Logger cron.Logger
 
 	// Now is the clock of this node's cron. nil = time.Now.
@@ -38,8 +38,8 @@ type Config struct {
 }
 
 // A Func is a job with a context and an error. The context ends when the claim on its tick is lost; once.ClaimOf finds
-// the tick and the token in it. The error is noted. Pass a Func to Once directly: behind another JobWrapper it is only
-// called.
+// the tick and the token in it. The error is recorded. Pass a Func to Once directly: behind another JobWrapper, its
+// context does not end with the claim, and its error is dropped.
 type Func func(ctx context.Context) error
 
 // Run calls the function outside of Once. Its error is dropped.
@@ -96,12 +96,13 @@ func (c Config) run(job cron.Job) {
 	}
 }
 
-// ErrNoTick means that a schedule has no tick before the present.
+// ErrNoTick means that a schedule has no tick before the current time.
 var ErrNoTick = errors.New("cronlock: the schedule has had no tick for a year")
 
-// TickOf returns the tick for which a job is run at now: the last one of the schedule that is not after now. A schedule
-// without a location uses that of now. cron runs no job before its time. Each node counts a cron.ConstantDelaySchedule,
-// as of "@every 5m", from its own start: its tick is the period that contains now, counted from the zero time.
+// TickOf returns the tick for which a job is run at now: the latest one of the schedule that is not after now. A
+// schedule without a location uses that of now. cron runs no job before its time. Each node counts a
+// cron.ConstantDelaySchedule, as of "@every 5m", from its own start: its tick is the period that contains now, counted
+// from the zero time.
 func TickOf(s cron.Schedule, now time.Time) (time.Time, error) {
 	if every, ok := s.(cron.ConstantDelaySchedule); ok {
 		return now.Truncate(time.Second).Truncate(every.Delay), nil

@@ -16,12 +16,13 @@
 //
 // A gocron.Locker receives the name of a job, and is held while the job runs. If a job is shorter than the difference
 // between the nodes' clocks, each node therefore runs it in turn: 18 times in 6 periods, with three nodes whose clocks
-// are two seconds apart (go-co-op/gocron#841). This Locker claims the tick instead, and a tick that was run stays run.
+// are two seconds apart (go-co-op/gocron#841). This Locker claims the tick instead, and a tick that has run is not run
+// again.
 //
 // # Which tick
 //
 // gocron does not pass a job's scheduled time to a Locker. This Locker asks the scheduler, which knows it: Bind sets
-// the scheduler. So neither the present nor the lateness of a timer matters:
+// the scheduler. So neither the current time nor a late timer matters:
 //
 //	CronJob, DailyJob, WeeklyJob, MonthlyJob,    the scheduled time, which is the same on all nodes
 //	OneTimeJob
@@ -40,29 +41,29 @@
 //     otherwise does not matter.
 //   - Timers: a late timer still runs its own tick. gocron plans the next run when one begins. It skips ticks that are
 //     past by then, because a timer was late by more than a period or a clock was set forward. Missed of once.Runner
-//     names those ticks. A clock that was set back repeats no tick.
+//     returns those ticks. A clock that was set back repeats no tick.
 //   - Places: all schedulers have the same gocron.WithLocation. When an hour comes twice, or not at all, all of them do
 //     the same.
 //   - Periods of a DurationJob are at most the Window, unless the nodes begin at a multiple of it (gocron.WithStartAt).
 //   - Names: each job has its own, set by gocron.WithName. Without it, the name is that of the function.
 //
-// When gocron stops, it calls Unlock with a context that has ended. Unlock notes all the same that the tick was run.
+// When gocron stops, it calls Unlock with a context that has ended. Unlock still records that the tick was run.
 //
 // # What it does not guarantee
 //
 //   - gocron cannot be notified that a claim was lost, and continues the job. Take the job's context from
 //     Locker.Context. The token that once.ClaimOf finds there fences the job's writes.
 //   - Without the listener Failed, a job counts as run even if it returned an error, Shutdown cut it short, or it
-//     panicked without a listener for panics. With Failed, one that failed while another run of the job was in progress
+//     panicked without a listener for panics. With Failed, a job that failed while another run of it was in progress
 //     still counts as run: use singleton mode.
 //   - A run begun by WithStartImmediately has no tick of the calendar: each node runs such a job at the start, unless
 //     it is a DurationJob. Intervals of more than one day, week or month count from each node's start. RunNow runs the
-//     next tick if it is near enough (Early), and is refused otherwise. For runs on demand, use a job with
+//     next tick if that is near enough (Early), and is refused otherwise. For runs on demand, use a job with
 //     WithDisabledDistributedJobLocker.
 //   - In singleton mode a run that lasts longer than the period delays the ticks after it, and some may not be run.
 //   - While a job waits in Lock (once.Config.Wait), that node does not plan its next run: keep Wait below the period.
 //     Without Wait, if a node dies in the middle of a run, the tick is repeated only by a caller that asks for Missed
 //     ticks.
-//   - An Elector is no claim. When leadership passes, both the old leader and the new one, whose clock is behind, can
-//     fire for a tick, or neither. gocron asks no Locker where there is an Elector.
+//   - An Elector does not claim ticks. When leadership changes, both the old leader and the new one, whose clock is
+//     behind, can fire for a tick, or neither. If there is an Elector, gocron does not ask a Locker.
 package gocronlock

@@ -14,8 +14,8 @@ type Elector struct{ Leader *leader.Elector }
 
 var _ gocron.Elector = Elector{}
 
-// IsLeader returns nil if this node leads, else leader.ErrNotLeader. It does no I/O: it checks the
-// deadline of the last renewal.
+// IsLeader returns nil if this node leads, otherwise leader.ErrNotLeader. It does no I/O: it
+// checks the deadline of the last renewal.
 func (e Elector) IsLeader(context.Context) error {
 	if e.Leader.IsLeader() {
 		return nil

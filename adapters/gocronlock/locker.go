@@ -34,7 +34,7 @@ type Locker struct {
 var _ gocron.Locker = (*Locker)(nil)
 
 // NewLocker returns a Locker for gocron.WithDistributedLocker, or WithDistributedJobLocker. Bind it to the
-// scheduler. logger receives the reasons that gocron drops: why a job was not run, except that it was run
+// scheduler. logger receives the reasons that gocron drops: why a job was not run, unless it was run
 // elsewhere. nil = discard.
 func NewLocker(runner *once.Runner, logger *slog.Logger) *Locker {
 	if logger == nil {
@@ -186,8 +186,8 @@ func tickOf(job gocron.Job, scheduled time.Time) (time.Time, error) {
 	return scheduled, nil
 }
 
-// Failed notes that the run of a job failed. The tick then ends in once.Failed, or is given back if
-// once.Config.Retry says so. gocron offers a Lock no other way to learn of a failure:
+// Failed records that the run of a job failed. The tick then ends in once.Failed, or is given back
+// if once.Config.Retry says so. gocron offers a Lock no other way to learn of a failure:
 //
 //	gocron.WithEventListeners(gocron.AfterJobRunsWithError(locker.Failed))
 //
@@ -207,7 +207,7 @@ func (l *Locker) Failed(_ uuid.UUID, job string, err error) {
 }
 
 // Context returns the context for the work of the job that runs now, if its runs do not overlap. It ends with
-// the job's own context, and when the claim on the tick is lost, of which gocron cannot be notified.
+// the job's own context, and when the claim on the tick is lost. (gocron cannot be notified of that.)
 // once.ClaimOf finds the token in it. ok is false if the job does not run under a Lock.
 func (l *Locker) Context(job string) (ctx context.Context, ok bool) {
 	runs := l.runs(job)
@@ -233,8 +233,8 @@ type lock struct {
 	err error // from Failed
 }
 
-// Unlock notes that the tick was run. It ignores ctx, which gocron cancels when it stops. gocron drops Unlock's
-// error, so Unlock logs it.
+// Unlock records that the tick was run. It ignores ctx, which gocron cancels when it stops. gocron drops
+// Unlock's error, so Unlock logs it.
 func (k *lock) Unlock(context.Context) error {
 	k.mu.Lock()
 	failure := k.err

@@ -13,22 +13,22 @@ import (
 var (
 	// ErrNotLocked means that Unlock or SessionUnlock was called without a lock of this locker.
 	ErrNotLocked = errors.New("gooselock: not locked")
-	// ErrDriver means that the connection does not use pgx's database/sql driver, so that a
+	// ErrDriver means that the connection does not use pgx's database/sql driver, so a
 	// SessionLocker could not close it. Use New and goose.WithLocker.
 	ErrDriver = errors.New("gooselock: the connection is not of the database/sql driver of pgx: use New with goose.WithLocker")
 )
 
 // A Config sets how to lock migrations.
 type Config struct {
-	// Locker takes the locks, on the database that is migrated. The caller closes it after the last
-	// migration. Required.
+	// Locker takes the locks, on the database that is being migrated. The caller closes it after
+	// the last migration. Required.
 	Locker *advisory.Locker
 
 	// Key is the key to lock. The zero Key = interop.Goose(), which goose's own lockers lock.
 	Key namespace.Key
 
-	// Timeout bounds a wait for the lock. 0 = 5 min, as goose's own; advisory.NoTimeout = until the
-	// context of the call to goose ends.
+	// Timeout bounds a wait for the lock. 0 = 5 min, as in goose's own lock; advisory.NoTimeout =
+	// until the context of the call to goose ends.
 	Timeout time.Duration
 }
 

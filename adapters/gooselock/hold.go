@@ -21,7 +21,7 @@ const cancelTimeout = 5 * time.Second
 type hold struct {
 	config Config
 	// turn holds a token from acquire to release. A lost lock keeps the token until its migration has ended, so that no
-	// other migration begins beside it in this process.
+	// other migration begins in this process before that.
 	turn chan struct{}
 
 	mu        sync.Mutex

@@ -17,8 +17,8 @@ type SessionLocker struct{ hold }
 
 var _ lock.SessionLocker = (*SessionLocker)(nil)
 
-// NewSession returns a SessionLocker for goose.WithSessionLocker. A bad Config is a
-// *advisory.ConfigError.
+// NewSession returns a SessionLocker for goose.WithSessionLocker. If the Config is
+// not valid, the error is a *advisory.ConfigError.
 func NewSession(config Config) (*SessionLocker, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -27,9 +27,9 @@ func NewSession(config Config) (*SessionLocker, error) {
 	return &SessionLocker{newHold(config)}, nil
 }
 
-// SessionLock waits for the lock, at most for Config.Timeout and until ctx ends. If the lock is lost before
+// SessionLock waits for the lock, until ctx ends and for at most Config.Timeout. If the lock is lost before
 // SessionUnlock, it closes the server connection under conn. The lock is not on conn but on a session of the Locker.
-// Errors are ErrDriver and those of advisory.Locker.Acquire; then nothing is locked, and nothing waits.
+// Errors are ErrDriver and those of advisory.Locker.Acquire. After an error nothing is locked, and nothing waits.
 func (l *SessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	server, err := serverConn(conn)
 	if err != nil {
@@ -39,8 +39,8 @@ func (l *SessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 }
 
 // SessionUnlock releases the lock, even if its context has ended. The error matches advisory.ErrLost if
-// the lock was lost before; then conn was closed. Without a lock, or for a conn other than
-// SessionLock's, it is ErrNotLocked, and nothing changes.
+// the lock had been lost; conn was then closed. Without a lock, or for a conn other than SessionLock's,
+// it is ErrNotLocked, and nothing changes.
 func (l *SessionLocker) SessionUnlock(_ context.Context, conn *sql.Conn) error {
 	return l.release(conn)
 }

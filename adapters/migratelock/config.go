@@ -11,18 +11,19 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// ErrUnused means that the lock was released because the driver was not used within Config.Unused of the
-// grant.
+// ErrUnused means that the lock was released because the driver was not used within Config.Unused after
+// the grant.
 var ErrUnused = errors.New("migratelock: the lock was given back unused")
 
 // A Config sets how to lock migrations.
 type Config struct {
-	// Locker takes the locks, on the database that is migrated. The caller closes it after the Driver.
-	// Required.
+	// Locker takes the locks, on the database that is being migrated. The caller closes it after the
+	// Driver. Required.
 	Locker *advisory.Locker
 
 	// Key is the key that the replicas lock; use one for each table of migrations. It must be a key of a
-	// namespace: the number that golang-migrate locks would be locked against itself. Required.
+	// namespace: if it were the number that golang-migrate locks, the two locks would block each other.
+	// Required.
 	Key namespace.Key
 
 	// Open creates the PostgreSQL driver to wrap, as pgx.WithInstance and postgres.WithInstance do. New
@@ -30,7 +31,8 @@ type Config struct {
 	Open func() (database.Driver, error)
 
 	// Timeout bounds a wait for the lock. 0 = 10 s; advisory.NoTimeout = until Close. If Timeout is longer
-	// than the LockTimeout of the migrate.Migrate, which is 15 s by default, that one gives up first.
+	// than the LockTimeout of the migrate.Migrate, which is 15 s by default, migrate.Migrate gives up
+	// first.
 	Timeout time.Duration
 
 	// Unused is how long a lock may be held before a call of Version, SetVersion, Run, Drop or Unlock.

@@ -13,11 +13,11 @@
 // # What golang-migrate's own lock does
 //
 // Its drivers for PostgreSQL wait in one SELECT pg_advisory_lock, without a time limit, both in Lock and when they
-// are created. Such a wait has a snapshot:
+// are created. Such a wait holds a snapshot:
 //
-//   - CREATE INDEX CONCURRENTLY in a migration waits for the snapshots of others, and therefore for the replicas
-//     that wait for the migration. PostgreSQL breaks the deadlock (SQLSTATE 40P01): the index is left invalid and
-//     the database dirty, or a waiting replica fails.
+//   - CREATE INDEX CONCURRENTLY in a migration waits for the snapshots of other sessions, and therefore for the
+//     replicas that wait for the migration. PostgreSQL breaks the deadlock (SQLSTATE 40P01): the index is left
+//     invalid and the database dirty, or a waiting replica fails.
 //   - After migrate.ErrLockTimeout the wait continues. It ends when the lock is granted. That lock then belongs to
 //     no one, and the next replica waits forever.
 //
@@ -32,15 +32,15 @@
 //     lock. A lock that is granted after migrate.Migrate gave up is released (Config.Unused).
 //   - If the session of the first lock ends while migrations run, the second lock still excludes the other
 //     replicas, because it lasts as long as the session that migrates. The running migration is completed. Once
-//     this process knows of the loss, which takes it milliseconds, it begins no other, and the error matches
-//     advisory.ErrLost.
+//     this process has detected the loss, which takes milliseconds, it begins no other migration, and the error
+//     matches advisory.ErrLost.
 //
 // # Fleets
 //
 // The second lock is golang-migrate's own. Replicas with and without this package therefore exclude each other
-// without further setup: change them one at a time. While a Driver waits for a replica without it, it does so in
-// steps of 0.9 s. But replicas without it wait as before: CREATE INDEX CONCURRENTLY is safe only when the last of
-// them is gone.
+// without further setup: change them one at a time. A Driver waits for a replica without this package in steps of
+// 0.9 s. But replicas without it wait as before: CREATE INDEX CONCURRENTLY is safe only when the last of them is
+// gone.
 //
 // # What it does not do
 //

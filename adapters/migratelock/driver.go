@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// A Driver is a database.Driver of golang-migrate whose Lock and Unlock take pglatch's lock in addition to its
-// own. Like every driver, it is for one migrate.Migrate.
+// A Driver is a database.Driver of golang-migrate whose Lock and Unlock take and release pglatch's lock in
+// addition to the driver's own. Like every driver, it is for one migrate.Migrate.
 type Driver struct {
 	database.Driver
 	config Config
@@ -32,8 +32,8 @@ type Driver struct {
 var _ database.Driver = (*Driver)(nil)
 
 // New creates the driver with Config.Open, under the lock, because the driver waits for its own lock at that
-// time. ctx and Config.Timeout bound the wait for the lock. Errors: *advisory.ConfigError for a bad Config,
-// those of advisory.Locker.Do, and that of Config.Open. On failure nothing is left open.
+// time. ctx and Config.Timeout bound the wait for the lock. Errors: *advisory.ConfigError if the Config is
+// not valid, those of advisory.Locker.Do, and that of Config.Open. On failure nothing is left open.
 func New(ctx context.Context, config Config) (*Driver, error) {
 	config, err := config.withDefaults()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// Lock waits for the lock, at most for Config.Timeout. The error matches database.ErrLocked if this Driver already has
+// Lock waits for the lock, for at most Config.Timeout. The error matches database.ErrLocked if this Driver already has
 // the lock or waits for it, and if the wait timed out. Other errors are those of advisory.Locker.Acquire and of the
 // driver. After an error nothing is locked, and nothing waits.
 func (d *Driver) Lock() error {
@@ -38,7 +38,7 @@ func (d *Driver) Lock() error {
 	return nil
 }
 
-// Unlock releases the lock. The error matches advisory.ErrLost if the lock was lost before. Without a lock it is
+// Unlock releases the lock. The error matches advisory.ErrLost if the lock had been lost. Without a lock it is
 // database.ErrNotLocked.
 func (d *Driver) Unlock() error {
 	d.mu.Lock()

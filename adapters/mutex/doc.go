@@ -19,7 +19,7 @@
 //	another holder has it   32 tries, 50 to 250 ms apart              a queue, for the Locker's Wait
 //
 // There is no Lock method without an error, and therefore no sync.Locker. A lock in a database can
-// fail, and a caller without the error would continue without the lock.
+// fail, and a caller that does not get the error would continue without the lock.
 //
 // The guarantees and the limits are those of package advisory: a lock that is not inside the
 // transaction that it protects cannot keep every late write out.

@@ -9,7 +9,7 @@ import (
 )
 
 // A ReleaseFunc releases a lock, once. It is never nil, and does nothing if there is no lock. It
-// does not report an earlier loss of the lock: the context and LockAndDo do.
+// does not report an earlier loss of the lock; the context and LockAndDo report that.
 type ReleaseFunc func()
 
 // A Locker locks keys that are named by text, like Gitea's globallock.Locker. In addition, its
@@ -20,14 +20,15 @@ type Locker struct {
 }
 
 // NewLocker returns a Locker whose keys are the texts of a namespace. locker sets how long Lock
-// waits. Gitea's waits until its context ends, like advisory.Options{Wait: advisory.NoTimeout}.
+// waits. Gitea's Locker waits until its context ends, like advisory.Options{Wait:
+// advisory.NoTimeout}.
 func NewLocker(locker *advisory.Locker, names namespace.Namespace) *Locker {
 	return &Locker{locker: locker, names: names}
 }
 
-// Lock waits for the lock on key, at most for the Locker's Wait. The returned context descends from
-// ctx, and ends when the lock is lost or released. On failure, with the errors of
-// advisory.Locker.Acquire, it is ctx. The caller must release.
+// Lock waits for the lock on key, for at most the Locker's Wait. The returned context descends from
+// ctx, and ends when the lock is lost or released. On failure, it is ctx, and the errors are those
+// of advisory.Locker.Acquire. The caller must call the ReleaseFunc.
 func (l *Locker) Lock(ctx context.Context, key string) (context.Context, ReleaseFunc, error) {
 	return l.take(ctx, key, l.locker.Acquire)
 }

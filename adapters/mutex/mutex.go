@@ -41,10 +41,10 @@ func New(locker *advisory.Locker, key namespace.Key) *Mutex { return &Mutex{lock
 // Name returns the text of the key.
 func (m *Mutex) Name() string { return m.key.String() }
 
-// LockContext waits for the lock, at most for the Locker's Wait. It waits in the order of arrival
-// instead of polling. ctx bounds the wait; its end does not unlock. On failure nothing is locked.
-// The errors are those of advisory.Locker.Acquire. If this Mutex's lock was lost and is not
-// unlocked yet, the error matches ErrExpired.
+// LockContext waits for the lock, for at most the Locker's Wait. It waits in the order of arrival
+// instead of polling. ctx bounds only the wait: if it ends later, the lock stays held. On failure
+// nothing is locked. The errors are those of advisory.Locker.Acquire. If this Mutex's lock was
+// lost and is not unlocked yet, the error matches ErrExpired.
 func (m *Mutex) LockContext(ctx context.Context) error { return m.keep(m.locker.Acquire(ctx, m.key)) }
 
 // TryLockContext locks if the lock is free now. The errors are those of advisory.Locker.TryAcquire.
@@ -70,8 +70,8 @@ func (m *Mutex) keep(lock *advisory.Lock, err error) error {
 	return nil
 }
 
-// UnlockContext unlocks, whether ctx has ended or not, and returns true and nil. If the lock was
-// lost before, it returns false and an error that matches ErrExpired: another holder may have
+// UnlockContext unlocks, whether ctx has ended or not, and returns true and nil. If the lock had
+// been lost, it returns false and an error that matches ErrExpired: another holder may have
 // worked meanwhile. If the Mutex is not locked, the error matches ErrNotLocked.
 func (m *Mutex) UnlockContext(context.Context) (bool, error) {
 	m.mu.Lock()
@@ -87,9 +87,9 @@ func (m *Mutex) UnlockContext(context.Context) (bool, error) {
 	return true, nil
 }
 
-// ExtendContext reports whether the lock is still held, with the same errors as UnlockContext. It
-// extends nothing: the lock lasts as long as its session, which the Locker keeps alive. It sends no
-// query.
+// ExtendContext reports whether the lock is still held, with the same errors as UnlockContext.
+// There is nothing to extend: the lock lasts as long as its session, which the Locker keeps alive.
+// It sends no query.
 func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	ctx := m.Context()
 	if ctx.Err() != nil {

@@ -19,19 +19,19 @@ const MetadataKey = "pglatch:key"
 // default.
 type Config struct {
 	// Key returns the key that the job needs, or the zero Key if it needs none. An error becomes
-	// the job's error, and the job is not worked. See Args.
+	// the job's error, and the job is not run. See Args.
 	Key func(job *rivertype.JobRow) (namespace.Key, error)
 
 	// Wait is how long a job waits in its worker for a held key before it is snoozed. It lets short
 	// jobs follow each other faster than River fetches. 0 = 100 ms; negative = do not wait.
 	Wait time.Duration
 
-	// Snooze is the time after which a snoozed job is retried if no process wakes it, spread over
-	// the second half of it. 0 = 1 minute.
+	// Snooze is the time after which a snoozed job is retried if no process wakes it. The retries
+	// are spread over the second half of that time. 0 = 1 minute.
 	Snooze time.Duration
 
 	// Watch is the longest interval at which a process checks the keys for which it has snoozed
-	// jobs. The check lets them continue if a holder died or was no job. 0 = 2 s.
+	// jobs. The check lets them continue if a holder died or was not a job. 0 = 2 s.
 	Watch time.Duration
 
 	// Schema is the schema of River's tables, as in river.Config. "" = the search path.

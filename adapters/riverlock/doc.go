@@ -12,17 +12,17 @@
 //	})
 //
 // River's unique jobs prevent the insertion of a second job. They do not keep two different jobs of
-// one entity apart. A job that takes the lock itself has two bad ways to wait. It blocks a worker,
-// and enough jobs of one busy entity block all workers. Or it returns river.JobSnooze and sleeps on
-// although the entity is free.
+// one entity from running at the same time. A job that takes the lock itself has two bad ways to
+// wait. It can block a worker, and then enough jobs of one busy entity block all workers. Or it can
+// return river.JobSnooze, and then it sleeps on although the entity is free.
 //
 // # What it does
 //
 // A job whose key is held waits briefly (Config.Wait), with at most eight jobs per process and key.
-// Then it is snoozed, and its metadata name the key (MetadataKey). After a job of the key, its
-// process releases the lock. It then makes the next snoozed jobs available, in the order of their
-// priority and id, and notifies their queues. A snooze costs no attempt: River counts it in the
-// metadata ("snoozes") and takes the attempt back.
+// Then it is snoozed, and its metadata names the key (MetadataKey). When a job of the key has
+// ended, its process releases the lock. The process then makes the next snoozed jobs available, in
+// the order of their priority and id, and notifies their queues. A snooze does not use up an
+// attempt: River counts it in the metadata ("snoozes") and takes the attempt back.
 //
 //	fetched ──▶ key is free ──▶ worked under the lock ──▶ lock released ──▶ wakes the next
 //	   ▲   └──▶ key is held ──▶ waits for Config.Wait ──▶ snoozed              │
@@ -31,7 +31,7 @@
 // # What it guarantees
 //
 //   - One job of a key runs at a time, in all processes and queues. It also excludes every other
-//     program that takes the key through pglatch. The limits are those of package advisory.
+//     program that takes the key through pglatch. The limits of package advisory apply.
 //   - The context of a job ends when its lock is lost, with a *advisory.LostError as its cause. The
 //     attempt then fails with that error, even if the job returned nil, because another job may
 //     have run meanwhile. River retries it as after any error.
@@ -50,11 +50,11 @@
 //
 // # What it does not guarantee
 //
-// It guarantees no order: a job that was just inserted can pass snoozed ones. If the next job of a
-// key is in a queue that no client works, the key stands still until the end of a snooze. The work
-// of a job is not inside the lock's own transaction. If no late write may win, take advisory.LockTx
-// in the transaction that writes. If a process dies, River runs its job again after an hour
-// (river.Config.RescueStuckJobsAfter); the lock is free long before.
+// It guarantees no order: a job that was just inserted can overtake snoozed ones. If the next job
+// of a key is in a queue that no client works on, no job of the key runs until the end of a snooze.
+// The work of a job is not inside the lock's own transaction. If a late write must never win, call
+// advisory.LockTx in the transaction that writes. If a process dies, River runs its job again after
+// an hour (river.Config.RescueStuckJobsAfter); the lock is free long before.
 //
 // A held lock, and each job that waits briefly, uses one connection of the Locker, or a share of
 // one: see advisory.Config.MaxConns and LocksPerConn. If no connection is free, the job is snoozed.

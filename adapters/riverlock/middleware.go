@@ -22,7 +22,7 @@ import (
 // process, and the available jobs in the database.
 const maxAwake = 8
 
-// A Middleware is a rivertype.WorkerMiddleware that works jobs under the lock of their key. It is
+// A Middleware is a rivertype.WorkerMiddleware that runs jobs under the lock of their key. It is
 // safe for concurrent use, also by several clients of one database.
 type Middleware struct {
 	river.MiddlewareDefaults
@@ -37,8 +37,8 @@ type Middleware struct {
 
 var _ rivertype.WorkerMiddleware = (*Middleware)(nil)
 
-// New returns a Middleware that takes its locks from locker. db is the database of the River
-// client, usually its pool. A failure is a *advisory.ConfigError, and leaves nothing to close. Otherwise the
+// New returns a Middleware that takes its locks from locker. db is the database of the River client, usually
+// its pool. If it fails, the error is a *advisory.ConfigError, and there is nothing to close. Otherwise the
 // program must Close the Middleware, after it has stopped its clients and before it closes locker.
 func New(locker *advisory.Locker, db DB, config Config) (*Middleware, error) {
 	switch {
@@ -68,7 +68,7 @@ func New(locker *advisory.Locker, db DB, config Config) (*Middleware, error) {
 // another process wakes them or their time comes. Close is idempotent.
 func (m *Middleware) Close() { m.watch.close() }
 
-// Work works a job under the lock of its key, or snoozes it. River calls it.
+// Work runs a job under the lock of its key, or snoozes it. River calls it.
 func (m *Middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner func(context.Context) error) error {
 	key, err := m.config.Key(job)
 	if err != nil {

@@ -21,9 +21,9 @@ const wakeTimeout = 5 * time.Second
 
 // wakeSQL makes jobs that are snoozed for a key ($1, as metadata) available, until $2 jobs are
 // awake, and notifies their queues as an insert does. A woken job keeps its place in the queue by
-// its age, because it was there before. Jobs of paused queues are not woken: they would keep the
-// key from others. River itself moves jobs that are available in the future, after a snooze of less
-// than 5 s, and scheduled ones.
+// its age, because it was there before. Jobs of paused queues are not woken: they would keep other
+// jobs of the key from running. River itself moves jobs that are available in the future, after a
+// snooze of less than 5 s, and scheduled ones.
 //
 // A unique job changes between states that River requires in UniqueOpts.ByState, so no other job
 // can have taken its place.
