@@ -92,8 +92,9 @@ type Config struct {
 	// them once a second. If a count takes longer than 50 ms, the server counts less often, so that counting takes
 	// at most a 20th of the time. Senders compare with the last count. So the mailbox can exceed the limit by the
 	// messages that were sent since, and by those of transactions that were open during the count. For the same
-	// reason it can refuse messages for a while although others were consumed. While no server counts, senders at
-	// the limit count themselves. As with MaxDepth, the value of the last Migrate or Serve applies. 0 = no limit.
+	// reason it can refuse messages for a while after others have been consumed. While no server counts, senders
+	// at the limit count themselves. As with MaxDepth, the value of the last Migrate or Serve applies. 0 = no
+	// limit.
 	MaxTotal int
 
 	// KeepIDs is the minimum time for which the ID of a message is remembered after its Send. 0 =

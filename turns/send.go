@@ -48,7 +48,7 @@ type Ticket struct {
 type PgxTx = pgsession.PgxTx
 
 // A SQLTx has the methods that SendSQL needs of a transaction. *sql.Tx has them, and so do the transactions of
-// libraries on top of it.
+// libraries built on it.
 type SQLTx = pgsession.SQLTx
 
 var _ SQLTx = (*sql.Tx)(nil)
@@ -73,7 +73,7 @@ func (m *Mailbox) Send(ctx context.Context, tx PgxTx, entity namespace.Key, mess
 	return m.send(ctx, pgsession.FromPgx(tx), entity, message)
 }
 
-// SendSQL is Send for database/sql and the libraries on top of it.
+// SendSQL is Send for database/sql and the libraries built on it.
 func (m *Mailbox) SendSQL(ctx context.Context, tx SQLTx, entity namespace.Key, message Message) (Ticket, error) {
 	return m.send(ctx, pgsession.FromSQL(tx), entity, message)
 }
