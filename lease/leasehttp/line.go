@@ -144,7 +144,7 @@ func newSending(ctx context.Context, k *call, data []byte, timeout time.Duration
 	return s
 }
 
-// isPlain reports whether all requests are plain. It is called with mu.
+// isPlain reports whether all requests are plain. It is called with mu held.
 func (l *line) isPlain() bool { return l.plain != nil && !l.plain.Passed() }
 
 // A gathering is several calls that come at the same time. They share requests from the first on,
@@ -166,7 +166,7 @@ func (l *line) gather(n int) *gathering {
 	return &gathering{l, l.start(mostAlone), n}
 }
 
-// arrive counts a sending that has entered l. It is called with mu of l.
+// arrive counts a sending that has entered l. It is called with mu of l held.
 func (g *gathering) arrive(l *line) {
 	if g == nil || g.line != l {
 		return
@@ -207,7 +207,7 @@ func (l *line) drop(s *sending) {
 	}
 }
 
-// start begins a flight. It is called with mu.
+// start begins a flight. It is called with mu held.
 func (l *line) start(weight int) *flight {
 	l.flying += weight
 	f := &flight{weight: weight}
@@ -230,7 +230,7 @@ func (l *line) end(f *flight) {
 	l.finish(f)
 }
 
-// finish is end, and is called with mu.
+// finish is end for callers that hold mu.
 func (l *line) finish(f *flight) {
 	if f.over {
 		return
@@ -242,7 +242,7 @@ func (l *line) finish(f *flight) {
 	}
 }
 
-// next begins a flight of sendings that wait. It is called with mu.
+// next begins a flight of sendings that wait. It is called with mu held.
 func (l *line) next() {
 	group, repeated := l.take()
 	for _, s := range repeated {
@@ -266,7 +266,7 @@ func (l *line) next() {
 
 // take removes sendings that fit into one batch, the oldest first. A lock is in a batch once,
 // because operations on one lock wait for each other there. The others on it are repeated: they go
-// alone, at the same time. take is called with mu.
+// alone, at the same time. take is called with mu held.
 func (l *line) take() (group, repeated []*sending) {
 	size, n := 0, 0
 	locks := make(map[string]bool, len(l.waiting))

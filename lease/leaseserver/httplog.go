@@ -6,8 +6,8 @@ import (
 	"log/slog"
 )
 
-// An httpLog logs net/http's reports about connections. Reports that any client can cause are at
-// debug level; a failure to accept connections is not.
+// An httpLog logs net/http's reports about connections. Reports that any client can cause are
+// logged at level Debug. A failure to accept connections is logged at level Warn.
 type httpLog struct{ logger *slog.Logger }
 
 func (l *httpLog) Write(line []byte) (int, error) {

@@ -17,8 +17,8 @@ func (q *queue) note(lq *lockQueue, w *waiter, o outcome) {
 	}
 }
 
-// errNotSaid is the error of a request whose time is over, and that does not know whether the lock
-// is kept. The request then asks the store, like one that does not wait.
+// errNotSaid is the error of a request whose wait is over while it is unknown whether the lock is
+// kept. The request then asks the store, like one that does not wait.
 var errNotSaid = errors.New("the store has not said whether the lock is kept")
 
 // keptFor asks the store for how long the lock is kept; 0 = it may be free, or held by an earlier

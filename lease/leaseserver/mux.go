@@ -24,8 +24,8 @@ const (
 //   - It matches URL.EscapedPath. If a client sends both %2F and a character that should be escaped,
 //     such as "|", the %2F is a slash there.
 //
-// So the mux serves only paths that it reads as they are. For any other path, it finds the route with
-// a placeholder for the name.
+// So the mux serves only paths that it does not change. For any other path, it finds the route with a
+// placeholder for the name.
 func (s *Server) handler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

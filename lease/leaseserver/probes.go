@@ -11,7 +11,7 @@ import (
 )
 
 // aliveTimeout is less than a Kubernetes probe's default timeout of one second. A store that does
-// not answer is no reason to restart this process.
+// not answer is not a reason to restart this process.
 const aliveTimeout = 500 * time.Millisecond
 
 // alive answers whether this process can be useful. It fails only if nothing but a restart helps.

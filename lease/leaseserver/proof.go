@@ -27,7 +27,7 @@ var (
 
 // recognize requires that a server is one of this store, before it receives a token of servers or clients. The
 // Election does not prove that: on PostgreSQL, every role that can connect can take the lock of the election. A server
-// proves that it knows the token, by an answer that is good for its own URL alone. Without a token, its certificate
+// proves that it knows the token, by an answer that is valid only for its own URL. Without a token, its certificate
 // must come from the authorities of Peers.TLS, or its address must be on this machine.
 func (f *forwarder) recognize(ctx context.Context, target string, base *url.URL) error {
 	switch {

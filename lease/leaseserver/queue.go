@@ -14,10 +14,10 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// A queue makes requests wait for locks, first come, first served. Per lock, only the first waiter
-// asks the store. It asks when a release through this server wakes it, and when the current lease
-// must have expired. It also asks each poll interval, to detect changes by other programs. Before a
-// poll, it checks whether asking can help.
+// A queue makes requests wait for locks, first come, first served. For each lock, only the first
+// waiter queries the store. It does so when a release through this server wakes it, and when the
+// current lease must have expired. It also queries the store once per poll interval, to detect
+// changes by other programs. Before a poll, it checks whether an acquire can succeed.
 type queue struct {
 	meter   *meter
 	watches *watches

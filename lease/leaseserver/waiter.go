@@ -39,8 +39,8 @@ type outcome struct {
 	err   error
 }
 
-// since returns the outcome for a request that came at start. A lease counts from start plus the
-// returned duration.
+// since returns the outcome for a request that came at start. The time of a lease counts from
+// start plus the returned duration.
 func (o outcome) since(start boottime.Moment) (lease.Lease, time.Duration, error) {
 	if o.err != nil {
 		return lease.Lease{}, 0, o.err

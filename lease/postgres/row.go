@@ -24,8 +24,8 @@ type answer struct {
 	err     error     // nil = the rest is valid
 }
 
-// answerJSON is an answer in JSON. It costs the server less to prepare than twenty columns, and its
-// times do not depend on a session's settings.
+// answerJSON is an answer in JSON. The server prepares it faster than twenty columns, and its times
+// do not depend on a session's settings.
 type answerJSON struct {
 	Outcome string    `json:"outcome"`
 	Seen    time.Time `json:"seen"`

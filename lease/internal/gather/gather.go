@@ -45,7 +45,7 @@ func (g *Group[C]) Add(c C) bool {
 	return true
 }
 
-// start begins a flight, if one is needed and allowed. It is called with mu.
+// start begins a flight, if one is needed and allowed. It is called with mu held.
 func (g *Group[C]) start() {
 	if g.inFlight < g.Flights && len(g.waiting) > 0 {
 		g.inFlight++
