@@ -120,12 +120,13 @@ type HeldSince struct {
 type Source string
 
 const (
-	// SourceLibrary: Config.HeldSince reported when the lock was taken, by the clock of this process.
+	// SourceLibrary means that Config.HeldSince reported when the lock was taken, by the clock of
+	// this process.
 	SourceLibrary Source = "library"
-	// SourceProcess: the process that holds the lock reported how long it had held it.
+	// SourceProcess means that the process that holds the lock reported how long it had held it.
 	SourceProcess Source = "process"
-	// SourceFirstSeen: at that time, the Monitor saw the lock for the first time, and it has seen it in every query since. Or
-	// the session was idle at the first query, and had done nothing since that time. The lock may have been taken at any time
-	// before that. Between two queries, it may have been released and taken again.
+	// SourceFirstSeen means that the Monitor saw the lock for the first time then, and has seen it in every query since. Or
+	// it means that the session was idle at the first query, and had done nothing since that time. The lock may have been
+	// taken at any time before that. Between two queries, it may have been released and taken again.
 	SourceFirstSeen Source = "first_seen"
 )
