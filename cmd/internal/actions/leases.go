@@ -14,7 +14,7 @@ import (
 
 // leaseKinds are the actions on the leases of a lock server.
 func leaseKinds() []kind {
-	return []kind{{name: "force-release", text: "End the lease of another", need: End, fields: []string{"lease"}, plan: forcing}}
+	return []kind{{name: "force-release", text: "End another holder's lease", need: End, fields: []string{"lease"}, plan: forcing}}
 }
 
 func forcing(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*plan, error) {
@@ -35,7 +35,7 @@ func forcing(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*pl
 		title: fmt.Sprintf("End the lease of %s on %s", program.Printable(record.Holder), name),
 		lines: []string{
 			fmt.Sprintf("Fencing token %d, since %s, %v are left.", record.Token, record.AcquiredAt.UTC().Format(time.RFC3339), record.Remaining.Round(time.Millisecond)),
-			"Its holder goes on until its next renewal is refused: let what the lock protects refuse its fencing token.",
+			"Its holder continues until its next renewal is refused: have the protected resource refuse its fencing token.",
 		},
 		same: fmt.Sprintf("force-release %s %d", record.Name, record.Token),
 		run: func(ctx context.Context, why string) (string, error) {

@@ -18,10 +18,10 @@ import (
 // lockKinds are the actions on locks and their sessions, the mildest first.
 func lockKinds() []kind {
 	return []kind{
-		{name: "dump", text: "Have the holder log where it stands", need: Ask, fields: []string{"key"}, plan: asking(introspect.AskDump, "to log where it stands")},
+		{name: "dump", text: "Ask the holder to log its stack", need: Ask, fields: []string{"key"}, plan: asking(introspect.AskDump, "to log its stack")},
 		{name: "ask", text: "Ask the holder to release a lock", need: Ask, fields: []string{"key"}, plan: asking(introspect.AskRelease, "to release it")},
 		{name: "resign", text: "Ask the leader to let another node lead", need: Ask, fields: []string{"key", "to?"}, plan: asking(introspect.AskResign, "to let another node lead")},
-		{name: "terminate", text: "End a session, and all that it holds", need: End, fields: []string{"session"}, plan: terminating},
+		{name: "terminate", text: "End a session, which frees all its locks", need: End, fields: []string{"session"}, plan: terminating},
 	}
 }
 
@@ -36,12 +36,12 @@ func asking(what introspect.RequestKind, wish string) func(context.Context, *Dat
 		if err != nil {
 			return nil, err
 		}
-		p := &plan{title: fmt.Sprintf("Ask who holds %s %s", program.Printable(key.String()), wish), same: string(what) + " " + key.Tag().String() + " " + r.To}
+		p := &plan{title: fmt.Sprintf("Ask the holder of %s %s", program.Printable(key.String()), wish), same: string(what) + " " + key.Tag().String() + " " + r.To}
 		if r.To != "" {
 			if err := candidate(v, key, r.To); err != nil {
 				return nil, err
 			}
-			p.title = fmt.Sprintf("Ask who leads %s to let %s lead", program.Printable(key.String()), program.Printable(r.To))
+			p.title = fmt.Sprintf("Ask the leader of %s to let %s lead", program.Printable(key.String()), program.Printable(r.To))
 		}
 		holders := p.holders(v, key)
 		if len(holders) == 0 {

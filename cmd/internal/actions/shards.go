@@ -16,9 +16,9 @@ import (
 // shardKinds are the actions on shards.
 func shardKinds() []kind {
 	return []kind{
-		{name: "drain", text: "Have a node give up its shards, and claim none", need: End, fields: []string{"group", "node"}, plan: draining(true)},
+		{name: "drain", text: "Make a node give up its shards, and claim none", need: End, fields: []string{"group", "node"}, plan: draining(true)},
 		{name: "undrain", text: "Let a node claim shards again", need: End, fields: []string{"group", "node"}, plan: draining(false)},
-		{name: "pin", text: "Have a node own a shard", need: End, fields: []string{"group", "shard", "node"}, plan: pinning},
+		{name: "pin", text: "Make a node own a shard", need: End, fields: []string{"group", "shard", "node"}, plan: pinning},
 		{name: "unpin", text: "Remove the pin of a shard", need: End, fields: []string{"group", "shard"}, plan: unpinning},
 	}
 }
@@ -45,10 +45,10 @@ func draining(drain bool) func(context.Context, *Database, *lookup.Looker, Reque
 		node, group := program.Printable(r.Node), program.Printable(r.Group)
 		p := &plan{same: fmt.Sprintf("drain %v %s %s", drain, r.Group, r.Node), title: fmt.Sprintf("Let %s of %s claim shards again", node, group)}
 		if drain {
-			p.title = fmt.Sprintf("Have %s of %s give up its shards, and claim none until the drain is undone", node, group)
+			p.title = fmt.Sprintf("Make %s of %s give up its shards, and claim none until the drain is undone", node, group)
 			p.owned(seen, r.Node)
 		} else {
-			p.lines = []string{"Shards move to it as far as its part says."}
+			p.lines = []string{"Shards move to it until it owns its fair share."}
 		}
 		p.run = func(ctx context.Context, _ string) (string, error) {
 			done, alone, err := g.Drain(ctx, r.Node, drain, false)
@@ -92,7 +92,7 @@ func pinning(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*pl
 		return nil, program.UsageError("there is no shard %q in group %s", program.Printable(r.Shard), program.Printable(r.Group))
 	}
 	shard, node, owner := program.Printable(r.Shard), program.Printable(r.Node), seen.Shards[i].Owner
-	p := &plan{same: "pin " + r.Group + " " + r.Shard + " " + r.Node, title: fmt.Sprintf("Have %s own %s of %s, until the pin is removed", node, shard, program.Printable(r.Group))}
+	p := &plan{same: "pin " + r.Group + " " + r.Shard + " " + r.Node, title: fmt.Sprintf("Make %s own %s of %s, until the pin is removed", node, shard, program.Printable(r.Group))}
 	switch owner {
 	case "":
 		p.lines = []string{"Nobody owns it now."}
@@ -129,7 +129,7 @@ func unpinning(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*
 	}
 	return &plan{
 		title: fmt.Sprintf("Remove the pin of %s of %s", program.Printable(r.Shard), program.Printable(r.Group)),
-		lines: []string{"It is pinned to " + program.Printable(was) + ". Then its owner is chosen as that of other shards."},
+		lines: []string{"It is pinned to " + program.Printable(was) + ". Without the pin, its owner is chosen like that of any other shard."},
 		same:  "unpin " + r.Group + " " + r.Shard + " " + was,
 		run: func(ctx context.Context, _ string) (string, error) {
 			done, err := g.Unpin(ctx, r.Shard)

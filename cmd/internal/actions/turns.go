@@ -35,7 +35,7 @@ func interrupting(ctx context.Context, d *Database, _ *lookup.Looker, r Request)
 	name := program.Printable(entity.String())
 	return &plan{
 		title: fmt.Sprintf("Interrupt the turn of %s in %s", name, program.Printable(r.Mailbox)),
-		lines: []string{"The context of its running turn ends, on whatever node it runs.", "The handler decides what becomes of the messages: it commits them, or they come again."},
+		lines: []string{"The context of its running turn ends, whichever node runs it.", "The handler decides about the messages: it commits them, or they are tried again."},
 		same:  fmt.Sprintf("interrupt %s %s", r.Mailbox, entity),
 		run: func(ctx context.Context, why string) (string, error) {
 			err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Interrupt(ctx, entity, why) })

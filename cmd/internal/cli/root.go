@@ -65,26 +65,33 @@ func New(app *program.App, o Options) *cobra.Command {
 	return root
 }
 
-const rootHelp = `pglatch looks at and takes PostgreSQL advisory locks, takes part in elections, and
-serves leases with fencing tokens: the commands serve, lease and load need no
-PostgreSQL, and no KEY.
+const rootHelp = `pglatch inspects and takes PostgreSQL advisory locks, takes part in elections, and serves
+leases with fencing tokens. The commands serve, lease and load need neither PostgreSQL nor a
+KEY.
 
-A KEY is a name (nightly-report), namespace/entity (agent/42), a pair of int4 (1:100) or
-a bigint (@12345), or --key1 and --key2. A name is the entity of the namespace name=32767,
-in every program that uses pglatch; commands print it as name/nightly-report. Names of namespaces come from --namespace agent=1 or
-PGLATCH_NAMESPACES=agent=1,order=2; commands that look, and take no lock, also know
-those that running processes tell.
+A KEY is a name (nightly-report), namespace/entity (agent/42), a pair of int4 (1:100),
+a bigint (@12345), or --key1 and --key2. A name is an entity of the namespace name=32767,
+in every program that uses pglatch; commands print it as name/nightly-report. Names of
+namespaces come from --namespace agent=1 or PGLATCH_NAMESPACES=agent=1,order=2. Commands that
+only look, and take no lock, also learn names from running processes.
 
 The database is that of --database-url, the file of --database-url-file,
 PGLATCH_DATABASE_URL, DATABASE_URL, PG_DSN, or the PG* variables, in this order.
 
-Exit codes: 0 success, 3 free (status, ask, lease get), not all owned or no such group,
-node or shard (shards), no such mailbox, turn or dead letter (turns), or something is wrong (verdicts --exit-code), 64 usage, 69 database, lock server or holder (ask) unavailable, 70 internal error, a failed check (doctor) or a
-broken promise (load), 75 busy, 76 lock, lease or leadership lost, 77 the database
-refuses the user (a password, a missing database or right: trying again does not
-help), a lock server the token, or the holder what it is asked for,
-125 own failure before the child, 126 not executable, 127 not found,
-128+n ended by signal n; else the child's.`
+Exit codes:
+  0   success
+  3   free (status, ask, lease get); a shard has no owner, or no such group, node or shard
+      (shards); no such mailbox, turn or dead letter (turns); something is wrong
+      (verdicts --exit-code)
+  64  wrong usage
+  69  the database, lock server or holder (ask) is unavailable
+  70  an internal error, a failed check (doctor) or a broken promise (load)
+  75  busy
+  76  the lock, lease or leadership was lost
+  77  refused: the database refuses the user (password, database or right: a retry fails), the
+      lock server refuses the token, or the holder refuses the request
+  125 pglatch failed before it started the command, 126 it is not executable, 127 not found
+  128+n signal n ended the command; otherwise the command's own exit code`
 
 // settle makes a command check the settings before it runs, and turns its errors into *ranErrors;
 // other errors are cobra's own.

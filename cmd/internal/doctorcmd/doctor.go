@@ -55,18 +55,18 @@ func New(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether a database is fit for advisory locks",
-		Long: `Check whether a database is fit for advisory locks: its version, whether it is a
-standby or behind a transaction pooler, what the role may see, how full the lock table
-is, what lock sessions may set, what the system it runs on cannot do, and how long a
-fail-over takes at worst. It changes nothing. The exit code is 69 if the database cannot
-be reached, 77 if it refuses the user, 70 if a check fails, and 0 otherwise, also with
-warnings.
+		Long: `Check whether a database is fit for advisory locks: its version, whether it is a standby or
+behind a transaction pooler, what the role is allowed to see, how full the lock table is,
+which settings lock sessions can change, what the operating system of pglatch lacks, and how
+long a fail-over takes at worst. It changes nothing. The exit code is 69 if the database
+cannot be reached, 77 if it refuses the user, 70 if a check fails, and 0 otherwise, even
+with warnings.
 
 With --prove it tries on the server what pglatch relies on: exclusion, queues, unlocks,
 ends of sessions, leases, cancel requests, notifications, transactions and the clock. That
 takes 20 seconds at most, and leaves nothing behind. A DSN may follow. For each part of
-pglatch it says whether it may be used there. The exit code is 70 if a part of --parts must
-not be used, and 75 if that is not known because an answer is missing.`,
+pglatch it reports whether it may be used there. The exit code is 70 if a part of --parts
+must not be used, and 75 if that is not known because an answer is missing.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if p.on {
 				return cobra.MaximumNArgs(1)(cmd, args)

@@ -16,17 +16,17 @@ import (
 
 const help = `Take part in an election, or look at one.
 
-NAME is the election, and --backend where its leadership lives:
+NAME is the election. --backend is where its leadership is kept:
 
   postgres    in a lock of a database: NAME is a KEY (namespace/entity, 100:1 or @12345)
-  lease       in a lease of a lock server: NAME is the lock's. The server is that of
+  lease       in a lease of a lock server: NAME is the lock's name. The server is that of
               --server or PGLATCH_LOCK_SERVER, else http://127.0.0.1:8080
-  file        in the file of --file, for the processes of one host: NAME is for people
-  kubernetes  in a Lease of a cluster: NAME is the Lease's. The program
+  file        in the file of --file, for the processes of one host: NAME is only a label
+  kubernetes  in a Lease of a cluster: NAME is the Lease's name. Only the program
               pglatch-kubernetes has this backend
 
-A flag whose text begins with one of these names is of that backend alone, and so are
-those of keys, namespaces and the database of postgres.`
+A flag whose description begins with one of these names is for that backend only. The flags
+for keys, namespaces and the database are for postgres only.`
 
 // New returns the command leader, with its own backends and those of the program.
 func New(app *program.App, more []Backend) *cobra.Command {

@@ -21,15 +21,15 @@ func NewMigrate(app *program.App) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Make the table that elections count their terms in",
-		Long: `Make the table that elections count their terms in, unless it is there, and say which
-it was. A table that lacks a column is refused, and stays as it is. Candidates need
-SELECT, INSERT and UPDATE on it. With --show-sql print the SQL instead, for other
-tools.
+		Short: "Create the table in which elections count their terms",
+		Long: `Create the table in which elections count their terms, unless it exists, and print whether
+it was created or was there before. A table that lacks a column is refused, and stays as it
+is. Candidates need SELECT, INSERT and UPDATE on the table. With --show-sql, print the SQL
+instead, for other tools.
 
-After the server was restored from a copy of before a promotion, or where its clock went
-back, run it with --new-era before candidates start: terms then go on above all that were
-counted. Other restores are noticed.`,
+If the server was restored from a copy that is older than a promotion, or its clock was set
+back, run this with --new-era before candidates start: new terms are then greater than all
+earlier ones. Candidates detect other restores themselves.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			backend, err := e.backend(app, namespace.Pair(0, 0)) // all elections share one table

@@ -14,16 +14,16 @@ func newResign(app *program.App) *cobra.Command {
 		Use:   "resign KEY",
 		Short: "Ask the leader to let another node lead",
 		Long: `Ask the leader of an election on postgres to resign: its work is drained, then another
-candidate leads. A program that takes part allows it with Config.Answer.AllowResign, "pglatch
-leader run" with --allow-resign.
+candidate leads. A program allows this with Config.Answer.AllowResign, and "pglatch leader
+run" with --allow-resign.
 
-With --to the other candidates stand back until the named one leads. A name that no candidate
-has is refused, and nobody resigns. If that candidate is there and does not answer, because it is
-stopped or cut off, any other may lead next, and the answer says so.
+With --to, the other candidates stand back until the named one leads. If no candidate has
+that name, the request is refused and nobody resigns. If the named candidate exists but does
+not answer, because it is stopped or cut off, any other may lead next, and the output says so.
 
-Exit codes: 0 the leader accepted it, 3 nobody leads, 69 the leader does not answer (it is
-stopped, cut off, or no program that answers), 77 it refuses,
-64 somebody leads, and no candidate has the name of --to.`,
+Exit codes: 0 the leader accepted the request, 3 nobody leads, 69 the leader does not answer
+(it is stopped, cut off, or not a program that answers), 77 it refuses, 64 a node leads, but
+no candidate has the name of --to.`,
 		Example: "  pglatch leader resign 100:1\n  pglatch leader resign order/nightly --to web-3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return lookup.Request(cmd.Context(), app, args, introspect.Request{Kind: introspect.AskResign, To: to})

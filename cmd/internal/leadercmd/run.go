@@ -21,44 +21,45 @@ import (
 	lockslog "github.com/pglatch/pglatch/observe/slog"
 )
 
-const runHelp = `Take part in an election until interrupted, and log every transition; of a follower's
-attempts, which never end, the first.
+const runHelp = `Take part in an election until interrupted, and log every transition. A follower attempts to
+lead again and again; only its first attempt is logged.
 
-Each leadership's begin and end is logged as work_began and work_ended: "pglatch leader
-verify" proves from them, with --log-format json, that work of two terms never met.
+The begin and end of each leadership are logged as work_began and work_ended. With
+--log-format json, "pglatch leader verify" proves from these lines that work of two terms
+never overlapped.
 
-With a command: run it only while this node leads. When leadership is lost the
-command's process group gets --signal and, after --kill-after, KILL; when this node
-leads again the command runs again. If the command ends of itself, --restart says
-what follows.
+With a command: run it only while this node leads. When leadership is lost, the command's
+process group gets --signal and, after --kill-after, KILL. When this node leads again, the
+command runs again. If the command ends while this node leads, --restart decides what
+happens next.
 
-A node that hears nothing from the backend ends its command early enough: KILL comes
-before the lease is over and another node can lead. Times by which it would not are
-refused. A backend that ends the session itself, as a restart of the server does,
-lets another node lead at once; a --settle-delay of --kill-after and a second, on all
-nodes, keeps its command waiting until the old one is gone.
+If the backend stops answering, the node ends its command in time: KILL comes before the
+lease expires and another node can lead. The node refuses settings that make this
+impossible. If the backend itself ends the session, as a restart of the server does, another
+node can lead at once. To keep the next command from starting before the old one is dead,
+set --settle-delay to --kill-after plus one second, on all nodes.
 
-INT and TERM are passed on to the command. If it goes on for --drain-timeout, its
-group gets --signal and, after --kill-after, KILL. This node leads until it is gone.
+INT and TERM are passed on to the command. If it is still running after --drain-timeout, its
+group gets --signal and, after --kill-after, KILL. This node leads until the group is dead.
 
-The command finds in its environment:
-  PGLATCH_LOCK_HELD=true, PGLATCH_KEY (NAME), PGLATCH_KEY1 and PGLATCH_KEY2 for a key
-  that is a pair, PGLATCH_TERM (era.n) and PGLATCH_FENCING_TOKEN (the term as one integer).
+The command's environment has:
+  PGLATCH_LOCK_HELD=true, PGLATCH_KEY (NAME), PGLATCH_KEY1 and PGLATCH_KEY2 if the key
+  is a pair, PGLATCH_TERM (era.n) and PGLATCH_FENCING_TOKEN (the term as one integer).
 
-On postgres the nodes count terms in a table, which "pglatch migrate" or --create-table
-makes. Without it a node says so, again each minute, and waits until somebody makes it; with
---no-auto-reacquire it ends, with 69.
+On postgres the nodes count terms in a table that "pglatch migrate" or --create-table
+creates. If the table is missing, a node reports it, repeats that each minute, and waits
+for the table; with --no-auto-reacquire it exits with 69.
 
-While the database cannot be reached a node logs the reason, and repeats it each minute. If
-nothing names a database, and there is none on this host, it ends at once, with 69.
+While the database cannot be reached, a node logs the reason, and repeats it each minute. If
+no setting names a database and this host runs none, it exits at once with 69.
 
-Exit codes: without a command 0 after an interrupt; with one, its own, or 128+n if
+Exit codes: without a command 0 after an interrupt; with a command its own, or 128+n if
 signal n ended it. 76 leadership was lost and --no-auto-reacquire given, 125 the
 command was not started, 126 it is not executable, 127 it was not found.
 
-If the first attempt shows that no other can succeed, as with a wrong password or a
-missing right, it ends with 64 for a flag, 77 if the database refuses the user, else
-69. With --keep-trying it goes on, as it does later in any case.`
+If the first attempt fails with a permanent error, such as a wrong password or a missing
+right, the node exits with 64 for a flag, 77 if the database refuses the user, and 69
+otherwise. With --keep-trying it retries. After the first attempt it always retries.`
 
 // A runCommand is one use of the command leader run.
 type runCommand struct {
@@ -106,8 +107,8 @@ func (r *runCommand) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&r.config.KeepTrying, "keep-trying", false, "retry after permanent errors too, such as a missing right (default: end after the first)")
 	f.BoolVar(&r.noReacquire, "no-auto-reacquire", false, "end after leadership was lost, or an attempt failed with an error")
 	f.StringVar(&r.http, "http", "", "serve /leader, /readyz, /livez and /metrics at this `address`")
-	f.StringVar(&r.restart, "restart", "never", "when to run a command again that ended while leading: always, on-failure or never")
-	f.DurationVar(&r.restartBackoff, "restart-delay", time.Second, "pause before that")
+	f.StringVar(&r.restart, "restart", "never", "when to restart a command that ended while leading: always, on-failure or never")
+	f.DurationVar(&r.restartBackoff, "restart-delay", time.Second, "pause before a restart")
 }
 
 func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) error {

@@ -15,12 +15,13 @@ func newStatus(app *program.App, more []Backend) *cobra.Command {
 	var flags electionFlags
 	cmd := &cobra.Command{
 		Use:   "status NAME",
-		Short: "Who leads; exit code 3 if nobody does",
-		Long: `Who leads. Exit codes: 0 somebody does, 3 nobody.
+		Short: "Show who leads; exit code 3 if nobody does",
+		Long: `Show who leads. Exit codes: 0 a node leads, 3 no node leads.
 
-On postgres a holder without a term is a candidate that is taking over, or holds the
-election's lock without taking part. Where only a record that does not change shows that a leader is
-dead (kubernetes; file, after a reboot), one look takes it for alive: watch sees its end.`,
+On postgres, a holder without a term is a candidate that is taking over, or a session that
+holds the election's lock without taking part. On kubernetes, and on file after a reboot, a
+dead leader shows only in that its record stops changing. status looks once, and so reports
+such a leader as alive; watch detects it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			election, err := flags.election(app, cmd, args)
 			if err != nil {

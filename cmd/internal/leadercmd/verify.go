@@ -14,19 +14,19 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/program"
 )
 
-const verifyHelp = `Read when work of which term ran from the logs of all nodes, and say whether
-work of two terms of one election ever ran at one time.
+const verifyHelp = `Read from the logs of all nodes when the work of each term ran, and report whether the work
+of two terms of one election ever overlapped.
 
 The logs are those of "leader run --log-format json", or of programs with the package
-observe/slog; - is the standard input. Other lines are passed over. An interval covers
-its work: its begin is read before, its end after it has returned.
+observe/slog; - is the standard input. Other lines are ignored. Each interval covers its
+work: its begin is logged before the work starts, and its end after the work has returned.
 
-The verdict is "apart" if no two intervals of different terms meet, "met" if two do,
-and "unknown" if the logs do not say: a process that was killed wrote no end; a clock was
-set meanwhile; or two intervals are closer than --clock-uncertainty. That is by how much
-the clocks of two machines may differ, which nobody but you can know ("chronyc tracking"
-shows it); times of one running kernel are compared as they are. Only what is in the files
-is judged: a node whose log is missing is not.
+The verdict is "apart" if no two intervals of different terms overlap, and "met" if two do.
+It is "unknown" if the logs do not show it: a killed process logged no end, a clock was set,
+or two intervals are closer than --clock-uncertainty. That flag is how far the clocks of two
+machines may differ, which only you can know ("chronyc tracking" shows it). Times from one
+running kernel are compared directly. Only the files given are judged: a node whose log is
+missing is not.
 
 Exit codes: 0 apart, 70 met or unknown.`
 
@@ -34,7 +34,7 @@ func newVerify(app *program.App) *cobra.Command {
 	uncertainty := 10 * time.Millisecond
 	cmd := &cobra.Command{
 		Use:     "verify FILE...",
-		Short:   "Prove from logs that work of two terms never met",
+		Short:   "Prove from logs that work of two terms never overlapped",
 		Long:    verifyHelp,
 		Example: "  pglatch leader verify node-1.log node-2.log --clock-uncertainty 2ms",
 		RunE: func(_ *cobra.Command, files []string) error {

@@ -18,9 +18,9 @@ func newWatch(app *program.App, more []Backend) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch NAME",
 		Short: "Print who leads, and every change, until interrupted",
-		Long: `Print who leads, and every change, until interrupted. With --output json or jsonl
-each is a line. It looks every --interval: what begins and ends between two looks is
-not seen. While the backend cannot be reached it says so on stderr and goes on.`,
+		Long: `Print who leads, and every change, until interrupted. With --output json or jsonl each
+change is a line. watch looks every --interval: leadership that begins and ends between two
+looks is not seen. While the backend cannot be reached, it says so on stderr and retries.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval <= 0 {
 				return program.UsageError("--interval is %v: use a positive duration", interval)

@@ -30,8 +30,8 @@ func newAcquire(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acquire NAME",
 		Short: "Acquire a lease",
-		Long: `Acquire a lease, and print it. Nobody renews it: its owner does so with "lease
-renew", or "lease run" does everything.`,
+		Long: `Acquire a lease, and print it. It is not renewed automatically: use "lease renew", or let
+"lease run" do everything.`,
 		Example: `  eval "$(pglatch lease acquire job-lock --ttl 5m --export)" && ./job && pglatch lease release job-lock`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := LockName(args)
@@ -164,7 +164,7 @@ func newRenew(app *program.App) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "renew NAME",
-		Short: "Renew a lease, once, and change its metadata",
+		Short: "Renew a lease once, and change its metadata",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd, app, args, func(ctx context.Context, client *leasehttp.Client, claim lease.Claim) error {
 				if empty {
@@ -194,9 +194,9 @@ func newAdopt(app *program.App) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "adopt NAME",
-		Short: "Take up a lease again that was acquired before a restart",
-		Long: `Take up a lease again by its owner and id, and print it with its fencing token. It is
-not prolonged: "lease renew" does that. Whoever had it before must have ended.`,
+		Short: "Take over a lease that was acquired before a restart",
+		Long: `Take over a lease by its owner and id, and print it with its fencing token. This does not
+renew the lease: use "lease renew". The process that had the lease before must have ended.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := LockName(args)
 			if err != nil {
@@ -232,7 +232,7 @@ func newRelease(app *program.App) *cobra.Command {
 	var c claimCommand
 	cmd := &cobra.Command{
 		Use:   "release NAME",
-		Short: "Release a lease; once more is no error",
+		Short: "Release a lease; repeating it is not an error",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd, app, args, func(ctx context.Context, client *leasehttp.Client, claim lease.Claim) error {
 				return lockserver.Error(ctx, client.Release(ctx, claim))

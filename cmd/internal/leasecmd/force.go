@@ -28,18 +28,18 @@ func newForceRelease(app *program.App) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "force-release NAME",
-		Short: "End the lease of another, as an admin",
-		Long: `End the lease of another, and print which it was. It takes a token with the right
-admin, and the server logs who did it, and why.
+		Short: "End another holder's lease, as an admin",
+		Long: `End another holder's lease, and print which lease it was. This needs a token with the right
+admin. The server logs who did it, and why.
 
-What is ended is the lease that there is when the command begins, or that of
---fencing-token; never one that comes after it. It does not stop the holder, which goes on until its next
-renewal is refused: let what the lock protects refuse its fencing token. If the
-holder asked for a lock delay, the lock is kept from everybody for it.
+The command ends the lease that exists when it starts, or the one with --fencing-token, and
+never a later one. It does not stop the holder, which continues until its next renewal is
+refused: have the protected resource refuse the old fencing token. If the holder asked for a
+lock delay, nobody gets the lock until the delay is over.
 
-Exit codes: 0 ended, 3 nobody has the lock, 69 server or its store unavailable or too
-busy, or the right is missing, 75 the lock is kept for a lock delay, 76 the lease is
-not the current one any more.`,
+Exit codes: 0 ended, 3 nobody has the lock, 69 the server or its store is unavailable or too
+busy, or the right is missing, 75 the lock is in its lock delay, 76 the lease is no longer
+the current one.`,
 		Example: "  pglatch lease force-release nightly-report --reason 'its host is gone'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := LockName(args)

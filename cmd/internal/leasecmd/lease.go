@@ -17,29 +17,28 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-const help = `Take, keep and give back leases of a lock server ("pglatch serve locks").
+const help = `Take, keep and release leases of a lock server ("pglatch serve locks").
 
-The server is that of --server or PGLATCH_LOCK_SERVER, else http://127.0.0.1:8080.
-Several that share a store can be given, with commas between: when one cannot be
-used, the next one is. The bearer token is in the file of --auth-token-file, or in
-PGLATCH_LOCK_TOKEN.
+The server is that of --server or PGLATCH_LOCK_SERVER, else http://127.0.0.1:8080. Several
+servers that share a store can be given, separated by commas: if one cannot be used, the next
+one is. The bearer token is in the file of --auth-token-file, or in PGLATCH_LOCK_TOKEN.
 
-A lease ends when it is released, or when its time is over. Its fencing token is
-greater than those of all leases of the lock before: hand it on with every write, and
-let the resource refuse a token lower than one that it has seen.
+A lease ends when it is released, or when it expires. Its fencing token is greater than those
+of all earlier leases of the lock. Send it with every write, and let the resource refuse a
+token lower than one that it has seen.
 
-With --slots n a lock has n holders at once; with --shared any number, and with
---exclusive one that shares it with nobody. The lease is then of a slot: renew and release
-it by the name that acquire prints, such as gpu::slot::0002.
+With --slots n a lock has up to n holders at once, with --shared any number, and with
+--exclusive one holder that shares it with nobody. The lease is then of a slot: renew and
+release it by the name that acquire prints, such as gpu::slot::0002.
 
-Exit codes: 0 success, 3 nobody has the lock (get), 69 server or its store unavailable
-or too busy, 75 held by another, 76 the lease is not the current one any more.`
+Exit codes: 0 success, 3 nobody has the lock (get), 69 the server or its store is unavailable
+or too busy, 75 another holder has the lock, 76 the lease is no longer the current one.`
 
 // New returns the command lease.
 func New(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lease",
-		Short: "Take, keep and give back leases of a lock server",
+		Short: "Take, keep and release leases of a lock server",
 		Long:  help,
 	}
 	cmd.AddCommand(newAcquire(app), newRenew(app), newAdopt(app), newRelease(app), newGet(app), newList(app), newRun(app), newForceRelease(app))

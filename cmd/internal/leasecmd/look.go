@@ -35,17 +35,17 @@ func newGet(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get NAME",
 		Short: "Show who has a lock, or had it last",
-		Long: `Show who has a lock, or had it last.
+		Long: `Show who has a lock, or who had it last.
 
 With --wait it waits for a change: a lease that is granted, renewed, released, or found
-expired. The change is from what is when the command begins, or from --index, the
-version of an answer before. When the time is over, it shows what is.
+expired. It waits for a change of the state that it finds at its start, or of the version
+--index, which an earlier answer had. If the time passes without one, it shows the state.
 
-With --follow it prints what is, and every change, until interrupted; with --output
-json or jsonl each is a line. Of changes that follow each other faster than they are
-printed, the last one is. While no server can be used it says so on stderr and goes on.
+With --follow it prints the state, and every change, until interrupted; with --output json
+or jsonl each is a line. If changes come faster than they are printed, only the latest is
+printed. While no server can be used, it says so on stderr and retries.
 
-Exit codes: 0 somebody has it, 3 nobody; with --follow 0 when it is interrupted.`,
+Exit codes: 0 somebody has the lock, 3 nobody has it; with --follow 0 when interrupted.`,
 		Example: "  pglatch lease get nightly-report --wait 10m -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := LockName(args)

@@ -18,31 +18,31 @@ import (
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-const runHelp = `Run a command under a lease that heartbeats keep, and end with its exit code.
+const runHelp = `Run a command under a lease that heartbeats renew, and exit with its exit code.
 
-The command runs in a process group of its own, as under "pglatch run". When the
-lease cannot be kept, the group is ended before the lease can expire: it gets
---signal early enough for KILL, --kill-after later, to be in time. Nobody else can have
-the lock until then, if this machine goes on running. If it does not (it sleeps, or
-pglatch is stopped), the group is ended as soon as it does, which may be too late:
-against that, resources must check the fencing token.
+The command runs in its own process group, as under "pglatch run". If the lease cannot be
+renewed, the group is ended before the lease can expire: it gets --signal early enough for
+KILL, --kill-after later, to be in time. As long as this machine keeps running, nobody else can
+have the lock until then. If the machine sleeps or pglatch is stopped, the group is ended as
+soon as pglatch resumes, which may be too late. To prevent late writes, resources must check
+the fencing token.
 
 The lease is released when the command has ended.
 
-The command finds in its environment:
+The command's environment has:
   PGLATCH_LOCK_HELD=true, PGLATCH_LEASE_NAME, PGLATCH_LEASE_OWNER, PGLATCH_LEASE_ID and
-  PGLATCH_FENCING_TOKEN. PGLATCH_LOCK_TOKEN, with which it could take and release every
-  lock, is not there. With --slots, --shared and --exclusive PGLATCH_FENCE, which rises over all
-  holders of the lock, and PGLATCH_SLOT, 0 for the whole lock; PGLATCH_FENCING_TOKEN rises
-  over the leases of that slot then.
+  PGLATCH_FENCING_TOKEN. It does not have PGLATCH_LOCK_TOKEN, with which the command could
+  take and release every lock. With --slots, --shared and --exclusive it also has
+  PGLATCH_FENCE, which rises over all holders of the lock, and PGLATCH_SLOT, 0 for the whole
+  lock; PGLATCH_FENCING_TOKEN then rises over the leases of that slot.
 
-A server that cannot be reached, or whose store cannot be used, is tried again as long
-as --wait says; without --wait for 30s at first, and without end while waiting in line.
+If no server can be reached, or its store cannot be used, pglatch retries as long as --wait
+allows. Without --wait, it retries for 30s at first, and without limit once it is queued.
 
-Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) somebody
-else has the lock, 76 the lease was lost, 130 or 143 a signal ended the wait for it,
-69 the server is unavailable, 125 the command was not started, 126 it is not
-executable, 127 it was not found.`
+Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) another holder
+has the lock, 76 the lease was lost, 130 or 143 a signal ended the wait, 69 the server is
+unavailable, 125 the command was not started, 126 it is not executable, 127 it was not
+found.`
 
 // A runCommand is one use of the command lease run.
 type runCommand struct {

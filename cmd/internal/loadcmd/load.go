@@ -16,26 +16,26 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-const help = `Drive a lock server with many clients at once, and check while it runs whether it
-keeps what it promises:
+const help = `Drive a lock server with many clients at once, and check while it runs that it keeps its
+promises:
 
   - at most one client has a lease of a lock at a time;
   - the fencing tokens of a lock rise strictly;
-  - a lease that is renewed in time is not lost, and one whose time is over can
-    neither be renewed nor released;
-  - nobody releases a lease with a claim that is not the current one;
+  - a lease that is renewed in time is not lost, and an expired lease can neither be renewed
+    nor released;
+  - no release with an outdated claim succeeds;
   - a resource that checks tokens accepts no stale write, and refuses no current one.
 
-Each client takes one lease after the other, on one of --locks at random: it writes
-to the lock's resource under its token, now and then renews or tries to release with
-a wrong claim, and releases. Some leases are held beyond --ttl with heartbeats, some
-are left to expire; then the old holder writes, renews and releases too late.
+Each client takes one lease after another, on a random one of --locks. It writes to the
+lock's resource under its token, sometimes renews or tries to release with a wrong claim,
+and then releases. Some leases are held beyond --ttl with heartbeats. Others are left to
+expire; then the old holder writes, renews and releases too late.
 
-The server is that of --server; without it, one in this process, on --store or else
-on a new SQLite file that is removed in the end. --locks 1 makes all clients wait
-for the same lock. The first broken promise ends the run.
+The server is that of --server. Without it, the command runs a server in its own process, on
+--store or else on a new SQLite file that it removes at the end. --locks 1 makes all clients
+wait for the same lock. The first broken promise ends the run.
 
-Exit codes: 0 all promises were kept, 69 the server cannot be used, 70 one was
+Exit codes: 0 all promises were kept, 69 the server cannot be used, 70 a promise was
 broken.`
 
 // A loadCommand is one use of the command load.
@@ -65,10 +65,10 @@ func New(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	l.StoreFlags.AddFlags(f, stores)
 	f.StringVar(&l.target, "target", "lease", "`what` to load: lease")
 	f.IntVar(&l.config.Clients, "clients", 80, "clients at once")
-	f.DurationVar(&l.duration, "duration", 20*time.Second, "how long")
+	f.DurationVar(&l.duration, "duration", 20*time.Second, "duration of the load")
 	f.IntVar(&l.config.Names, "locks", 100, "locks that the clients take")
 	f.IntVar(&l.config.Names, "entities", 100, "alias of --locks")
-	f.DurationVar(&l.config.TTL, "ttl", 300*time.Millisecond, "of each lease")
+	f.DurationVar(&l.config.TTL, "ttl", 300*time.Millisecond, "TTL of each lease")
 	f.DurationVar(&l.config.Hold, "hold", 0, "hold each lease for this long at least")
 	f.Float64Var(&l.config.Heartbeat, "heartbeats", 1, "`percentage` of leases held beyond their TTL")
 	f.Float64Var(&l.config.Expire, "expire", 1, "`percentage` of leases left to expire")

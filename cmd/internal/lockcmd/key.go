@@ -60,10 +60,11 @@ func whereTag(t namespace.Tag) string {
 func NewKey(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key KEY",
-		Short: "Show a key as SQL and pg_locks have it",
-		Long: `Show a key as SQL and pg_locks have it, and a query for psql. It needs no database.
-Whoever waits for a key takes its turnstile first, another lock, and keeps that until it
-has the key; those behind it wait for the turnstile. The query shows both.
+		Short: "Show how a key appears in SQL and pg_locks",
+		Long: `Show how a key appears in SQL and in pg_locks, and a query for psql. No database is needed.
+
+A waiter first takes the key's turnstile, which is another lock, and keeps it until it has
+the key; waiters behind it wait for the turnstile. The query shows both.
 
 PostgreSQL keeps the two forms of a key apart: pg_advisory_lock(1, 42) and
 pg_advisory_lock(4294967338) have the same 64 bits and are different locks.`,

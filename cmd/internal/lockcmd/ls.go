@@ -31,18 +31,19 @@ func NewLs(app *program.App) *cobra.Command {
 		Short:      "List the keys that are locked: who holds them, since when, who waits",
 		SuggestFor: []string{"list", "locks", "ps"},
 		Long: `List the advisory locks of the database: one line for each key that is held or
-waited for, those of semaphores and elections too. A PREFIX ends with '/', ':' or '*'.
+waited for, including those of semaphores and elections. A PREFIX ends with '/', ':' or '*'.
 
-Processes that use pglatch tell what PostgreSQL does not know: names, labels, since when a
-lock is held, who waits inside them and for how long. Of others there is what PostgreSQL
-shows: "≥" stands before times that may be longer. "silent" is a process that listens to
-questions and does not answer: it was stopped, or is cut off.
+Processes that use pglatch report what PostgreSQL does not know: names, labels, since when a
+lock is held, and which calls inside the process wait for it and for how long. For other
+processes the list has only what PostgreSQL shows. "≥" marks a time that may be longer.
+"silent" marks a process that listens for questions but does not answer: it was stopped,
+or is cut off.
 
-Without an argument and without filters, the groups of shards, the ticks, the mailboxes
-and the leases of the database follow, as far as its tables have any.
+Without an argument and without filters, the list also shows the groups of shards, the
+ticks, the mailboxes and the leases of the database, if it has their tables.
 
-With -o json the document is the one that the web monitor serves, and the lines of the
-table as "keys"; with -o jsonl each line is one lock of one session.`,
+With -o json the output is the document that the web monitor serves, plus the table's rows
+as "keys". With -o jsonl each line is one lock of one session.`,
 		Example: `  pglatch ls                         # all keys
   pglatch ls order/                  # those of a namespace
   pglatch ls --longer-than 5m --sort wait

@@ -10,8 +10,8 @@ import (
 
 const requestCodes = `
 
-Exit codes: 0 a holder accepted it, 3 nobody holds the key, 69 the holder does not answer (it is
-stopped, cut off, or no program that answers), 77 it refuses.`
+Exit codes: 0 a holder accepted the request, 3 nobody holds the key, 69 the holder does not
+answer (it is stopped, cut off, or not a program that answers), 77 it refuses.`
 
 // NewAsk returns the command ask.
 func NewAsk(app *program.App) *cobra.Command {
@@ -19,9 +19,9 @@ func NewAsk(app *program.App) *cobra.Command {
 		Use:        "ask KEY",
 		Short:      "Ask the holder of a lock to release it",
 		SuggestFor: []string{"release", "unlock", "free"},
-		Long: `Ask the processes that hold a lock, or slots of a semaphore, to release it. A program
-that allows it (Config.Answer.AllowAsk) is told by lock.Asked(), and the lock stays held until it
-releases it; "pglatch run --on-ask=term" ends its command.` + requestCodes,
+		Long: `Ask the processes that hold a lock, or slots of a semaphore, to release it. A program that
+allows this (Config.Answer.AllowAsk) receives the request through lock.Asked(); the lock stays
+held until the program releases it. "pglatch run --on-ask=term" ends its command.` + requestCodes,
 		Example: "  pglatch ask order/42 && pglatch run -w 1m order/42 -- ./repair.sh",
 	})
 }
@@ -30,9 +30,9 @@ releases it; "pglatch run --on-ask=term" ends its command.` + requestCodes,
 func NewDump(app *program.App) *cobra.Command {
 	return newRequest(app, introspect.AskDump, &cobra.Command{
 		Use:   "dump KEY",
-		Short: "Have the holder of a lock log where it stands",
-		Long: `Have the processes that hold a lock write to their own logs the stack of the goroutine that
-took it. A program allows it with Config.Answer.AllowDump.` + requestCodes,
+		Short: "Ask the holder of a lock to log its stack",
+		Long: `Ask the processes that hold a lock to write the stack of the goroutine that took it to
+their own logs. A program allows this with Config.Answer.AllowDump.` + requestCodes,
 		Example: "  pglatch dump order/42; kubectl logs billing-2 | grep -A30 'stack of the goroutine'",
 	})
 }

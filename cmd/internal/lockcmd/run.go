@@ -16,30 +16,30 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/supervise"
 )
 
-const runHelp = `Run a command while a lock is held, and end with its exit code.
+const runHelp = `Run a command while a lock is held, and exit with its exit code.
 
-The command runs in a process group of its own. It gets the INT, TERM, HUP, QUIT,
-USR1 and USR2 that pglatch gets; a second INT kills the group. The lock is released
-when the command has ended. What it leaves behind in its group, such as a job in the
-background, is ended first; a daemon that is to stay must leave the group (setsid).
+The command runs in its own process group. pglatch passes on the signals INT, TERM, HUP,
+QUIT, USR1 and USR2; a second INT kills the group. When the command has ended, pglatch ends
+whatever is left in its group, such as background jobs, and then releases the lock. A
+daemon that should survive must leave the group (setsid).
 
-When the lock is lost, the group gets --signal and, after --kill-after, KILL. If it is
-because nothing is heard of the server any more, both are over before --session-ttl is,
-when the server gives the lock to the next. If the server itself ended the session, the
-next holder need not wait for that. If pglatch is killed with KILL, the kernel kills
-the command (on Linux), but not the command's own children.
+If the lock is lost, the group gets --signal and, after --kill-after, KILL. If the loss is
+because the server stopped answering, the group is dead before --session-ttl has passed,
+when the server gives the lock to the next holder. If the server itself ended the session,
+the next holder can start before the group is dead. If pglatch is killed with KILL, the
+kernel kills the command (on Linux), but not the command's own children.
 
-The command finds in its environment:
+The command's environment has:
   PGLATCH_LOCK_HELD=true, PGLATCH_KEY, PGLATCH_BACKEND_PID,
-  PGLATCH_KEY1 and PGLATCH_KEY2 for a key that is a pair.
+  PGLATCH_KEY1 and PGLATCH_KEY2 if the key is a pair.
 
-Other people can ask for the lock (pglatch ask). With --on-ask=term the command gets TERM
-then, as if pglatch had got it.
+Other people can ask for the lock (pglatch ask). With --on-ask=term, a request sends TERM to
+the command, as if pglatch had received TERM.
 
-Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) somebody
-else has the lock, 76 it was lost, 130 or 143 a signal ended the wait for it, 69 the
-database is unavailable, 77 it refuses the user or there is no such database,
-125 the command was not started, 126 it is not executable, 127 it was not found.`
+Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) another holder has
+the lock, 76 the lock was lost, 130 or 143 a signal ended the wait, 69 the database is
+unavailable, 77 the database refuses the user or does not exist, 125 the command was not
+started, 126 it is not executable, 127 it was not found.`
 
 // A runCommand is one use of the command run.
 type runCommand struct {
@@ -74,7 +74,7 @@ func (r *runCommand) addFlags(cmd *cobra.Command) {
 	child.DescribeKillAfter(f, "session-ttl")
 	r.Waiting.AddFlags(cmd, "connecting included")
 	f.StringVar(&r.onLost, "on-lost", "kill", "what to do when the lock is lost: kill the command, or warn and let it continue")
-	f.StringVar(&r.onAsk, "on-ask", "ignore", `what to do when "pglatch ask" asks for the lock: ignore it, which says that it is refused, or send the command term`)
+	f.StringVar(&r.onAsk, "on-ask", "ignore", `what to do when "pglatch ask" asks for the lock: ignore (refuse the request), or term (send the command TERM)`)
 }
 
 // run takes the lock and runs the command under it.

@@ -49,12 +49,12 @@ func NewStatus(app *program.App) *cobra.Command {
 		Use:        "status KEY",
 		Short:      "Show who holds a lock; exit 0 if it is held, 3 if it is free",
 		SuggestFor: []string{"who", "get", "holder"},
-		Long: `Show who holds a lock and who waits for it, also if it is that of an election, or a
-semaphore of which somebody has a slot. The exit code is 0 if somebody holds it
-and 3 if it is free. By the time that you read it this may have changed: to do
-something only while the lock is yours, use "pglatch run".
+		Long: `Show who holds a lock and who waits for it. The lock can also be that of an election, or a
+semaphore, of which one slot is enough to count as held. The exit code is 0 if the lock is
+held and 3 if it is free. The answer may be out of date when you read it: to do something
+only while you hold the lock, use "pglatch run".
 
-Namespaces are also known from the processes that use them and answer.`,
+Processes that answer also report the namespaces they use, so those need not be configured.`,
 		Example: "  pglatch status order/42\n  pglatch status 1:100 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := lookup.Open(app, nil, 0)

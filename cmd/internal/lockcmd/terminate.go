@@ -28,17 +28,19 @@ func NewTerminate(app *program.App) *cobra.Command {
 	t := &termination{app: app}
 	cmd := &cobra.Command{
 		Use:        "terminate PID",
-		Short:      "End a session of PostgreSQL, and all that it holds",
+		Short:      "End a session of PostgreSQL, which frees all its locks",
 		SuggestFor: []string{"kill", "cancel"},
-		Long: `End a session (pg_terminate_backend): all its locks are free then. First it says what
-will be lost, by the processes' answers and pg_locks, and asks; without a terminal give --yes.
+		Long: `End a session (pg_terminate_backend), which frees all its locks. First the command shows
+what will be lost, from the processes' answers and pg_locks, and asks for confirmation.
+Without a terminal, pass --yes. With --dry-run it only shows what would be lost. Unless
+--force is given, it refuses two kinds of session: one that neither holds nor awaits an
+advisory lock and belongs to no process that answers, and one that answers for its process
+and holds no lock. A process whose session ends detects the loss within milliseconds. A
+stopped process detects it when it resumes, and its work may continue until then.
 
-With --dry-run it only says it. It refuses a session that neither holds nor awaits an advisory lock, and belongs to no process that answers, and one on which a process answers, which holds no lock,
-unless --force is given. A process whose session is ended learns of the loss within milliseconds;
-one that is stopped learns of it when it goes on, and its work may go on until then.
-
-Exit codes: 0 the session has ended, 3 there is none, 64 it was not confirmed or is refused,
-77 the role may not (it must be the session's, or one of pg_signal_backend).`,
+Exit codes: 0 the session has ended, 3 there is no such session, 64 it was not confirmed or
+is refused, 77 the role lacks the right (it must have the privileges of the session's role,
+or of pg_signal_backend).`,
 		Example: "  pglatch terminate 4711\n  pglatch terminate 4711 --dry-run\n  pglatch terminate 4711 --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,8 +52,8 @@ Exit codes: 0 the session has ended, 3 there is none, 64 it was not confirmed or
 		},
 	}
 	cmd.Flags().BoolVarP(&t.yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&t.dry, "dry-run", false, "say what would be lost, and end nothing")
-	cmd.Flags().BoolVar(&t.force, "force", false, "also a session that has nothing to do with advisory locks")
+	cmd.Flags().BoolVar(&t.dry, "dry-run", false, "show what would be lost, and end nothing")
+	cmd.Flags().BoolVar(&t.force, "force", false, "end even a session that has nothing to do with advisory locks")
 	return cmd
 }
 
@@ -97,7 +99,7 @@ func (t *termination) confirm(s *lookup.Victim) error {
 	if !ok || !program.IsTerminal(input) {
 		return program.UsageError("give --yes to end, without a terminal to ask on: %s", strings.ReplaceAll(strings.TrimSpace(text.String()), "\n", ";"))
 	}
-	_, _ = fmt.Fprintf(t.app.Stderr, "%sEnd this session, and all that it holds? Type %d: ", text.String(), s.PID)
+	_, _ = fmt.Fprintf(t.app.Stderr, "%sEnd this session, and free all its locks? Type %d: ", text.String(), s.PID)
 	answer, _ := bufio.NewReader(input).ReadString('\n') // the text received so far is the answer
 	if strings.TrimSpace(answer) != strconv.FormatUint(uint64(s.PID), 10) {
 		return program.UsageError("backend %d was left alone", s.PID)

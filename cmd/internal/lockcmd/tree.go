@@ -99,13 +99,13 @@ func NewTree(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tree",
 		Short: "Show who waits for whom",
-		Long: `Show the locks for which somebody waits: under each lock its holders and its queue,
-and under a waiter the locks that it holds itself and others wait for. A cycle is a
-deadlock, unless somebody in it waits with a timeout, as pglatch does.
+		Long: `Show the locks that have waiters: below each lock its holders and its queue, and below
+each waiter the locks that it holds and others wait for. A cycle is a deadlock, unless one
+of its waiters has a timeout, as waiters of pglatch do.
 
-A program of pglatch waits on another session than the one that holds, so that PostgreSQL shows no
-cycle. If several keys are waited for, tree looks for two seconds, and names the deadlocks
-that the processes' answers show, as "pglatch verdicts" does.`,
+A program that uses pglatch waits on a different session from the one that holds its lock,
+so PostgreSQL shows no cycle. If several keys have waiters, tree watches for two seconds. It
+then names the deadlocks that the processes' answers show, as "pglatch verdicts" does.`,
 		Args: cobra.NoArgs,
 	}
 	f := addFilter(app, cmd, overview.ByKey)

@@ -26,14 +26,14 @@ func NewTry(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "try KEY",
 		Aliases:    []string{"acquire"},
-		Short:      "Take a lock if it is free, and give it back",
+		Short:      "Take a lock if it is free, and release it",
 		SuggestFor: []string{"trylock"},
-		Long: `Take a lock if it is free, say so on stdout, and give it back: at once, or with
---hold after a time or at the first SIGINT or SIGTERM.
+		Long: `Take a lock if it is free, print that on stdout, and release it: at once, or with
+--hold after that time or at the first SIGINT or SIGTERM.
 
-Exit codes: 0 the lock was acquired, 75 (or -E) somebody else has it, 76 it was
-lost while it was held, 69 the database is unavailable, 77 it refuses the user or
-there is no such database.`,
+Exit codes: 0 the lock was acquired, 75 (or -E) another holder has it, 76 the lock was
+lost while it was held, 69 the database is unavailable, 77 the database refuses the user
+or does not exist.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if hold < 0 {
 				return program.UsageError("--hold is %v: use a positive duration", hold)

@@ -39,17 +39,17 @@ func NewVerdicts(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verdicts",
 		Short: "Show what is wrong: deadlocks, silent holders, elections without a leader",
-		Long: `Look for two seconds, and show what is wrong, the worst first: what it is, which key, the
-evidence, and what to do. docs/how-to/incidents.md and
-incidents-of-turns.md have a section for each verdict. Some
-verdicts compare with the past, which only "serve monitor" and verdicts --watch know.
+		Long: `Watch for two seconds, and show what is wrong, the worst first: the problem, the key, the
+evidence, and what to do. Each verdict has a section in docs/how-to/incidents.md or
+docs/how-to/incidents-of-turns.md. Some verdicts compare with the past, which only
+"serve monitor" and verdicts --watch know.
 
-With --watch there is a line for each verdict that is raised and for each that has ended,
-until SIGINT or SIGTERM or for the time of --for; -o json and jsonl write lines of JSON.
-When the database stops answering, it says so and tries on.
+With --watch there is a line for each verdict that is raised and each that has ended,
+until SIGINT or SIGTERM, or for the time of --for; -o json and jsonl write lines of JSON.
+If the database stops answering, the command reports that and retries.
 
 With --exit-code the exit code is 3 if a verdict was critical or a warning; a note does not
-count. A job can so follow a deployment: pglatch verdicts --watch --for 2m --exit-code.`,
+count. So a job can check a deployment: pglatch verdicts --watch --for 2m --exit-code.`,
 		Example: `  pglatch verdicts
   pglatch verdicts --severity critical --exit-code && echo fine
   pglatch verdicts --watch -o jsonl | jq -r .verdict.text`,
@@ -58,7 +58,7 @@ count. A job can so follow a deployment: pglatch verdicts --watch --for 2m --exi
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&j.severity, "severity", "note", "only verdicts of this `severity` or worse: "+strings.Join(severities, ", "))
-	flags.DurationVar(&j.longerThan, "longer-than", 0, "from when on a lock is held for long (default 5m0s)")
+	flags.DurationVar(&j.longerThan, "longer-than", 0, "a lock held for longer than this gets a verdict (default 5m0s)")
 	flags.BoolVar(&j.watch, "watch", false, "show each verdict when it is raised and when it has ended")
 	flags.DurationVar(&j.interval, "interval", time.Second, "with --watch: time between two looks, at least 250ms")
 	flags.DurationVar(&j.lasts, "for", 0, "with --watch: end after this time (default: until a signal)")

@@ -32,16 +32,16 @@ func NewWatch(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Show the locks live",
-		Long: `Show the keys that are locked live, on a terminal, one line for each, as ls does. The
-keys: arrows, page up and down move, enter opens a key and esc leaves it, s sorts by the
-next order, / filters by a part of a key, a name or a label, f shows shards, ticks,
-mailboxes and leases, q and Ctrl-C quit.
+		Long: `Show the locked keys live on a terminal, one line per key, as ls does. Arrow keys, page up
+and page down move; enter opens a key, and esc closes it; s changes the sort order; / filters
+by part of a key, a name or a label; f shows shards, ticks, mailboxes and leases; q and
+Ctrl-C quit.
 
-Without a terminal, and with -o json or jsonl, it writes a line of JSON for each change of
-one session's lock: first what there is, then what is "held", "waiting", "released" or "gone" (a
-waiter that did not get the lock). Locks taken and released between two looks are not
-seen. When the database stops answering, watch says so and tries on. SIGINT or SIGTERM ends it
-with exit code 0.`,
+Without a terminal, and with -o json or jsonl, watch writes a line of JSON for each change
+of one session's lock. It starts with the locks that exist, and then reports "held",
+"waiting", "released" and "gone" (a waiter that did not get the lock). Locks that are taken
+and released between two updates are not seen. If the database stops answering, watch
+reports that and retries. SIGINT or SIGTERM ends it with exit code 0.`,
 		Example: "  pglatch watch\n  pglatch watch --waiting --sort wait\n  pglatch watch -o jsonl | jq -c 'select(.change==\"waiting\")'",
 		Args:    cobra.NoArgs,
 		RunE:    w.run,

@@ -43,7 +43,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.databaseURL, "dsn", "", "alias of --database-url")
 	f.StringVar(&s.databaseURLFile, "database-url-file", "", "`file` that holds the database URL")
 	f.DurationVar(&s.connectTimeout, "connect-timeout", 0, "bound for connecting to one host (default: connect_timeout of the URL, else 5s)")
-	f.StringVar(&s.applicationName, "application-name", "", "what others see of this session (default: that of the URL, else program@host)")
+	f.StringVar(&s.applicationName, "application-name", "", "name of this session in pg_stat_activity (default: that of the URL, else program@host)")
 	f.StringVarP(&s.output, "output", "o", "text", "`format` of data: text, json or jsonl")
 	f.BoolVar(&s.json, "json", false, "the same as --output json")
 	f.StringVar(&s.color, "color", "auto", "`when` to colour text: auto, always or never")

@@ -21,21 +21,21 @@ import (
 	"github.com/pglatch/pglatch/monitor"
 )
 
-const monitorHelp = `Serve the page for incidents by HTTP until interrupted: which keys are held since
-when, who waits, who waits for whom, elections, what happened in the last hour,
-and what is wrong, with advice (docs/how-to/incidents.md).
+const monitorHelp = `Serve the page for incidents over HTTP until interrupted. It shows which keys are held since
+when, who waits, who waits for whom, elections, what happened in the last hour, and what
+is wrong, with advice (docs/how-to/incidents.md).
 
   /            the page
   /verdicts    what is wrong, as JSON
   /metrics     gauges for Prometheus: pglatch_verdict, pglatch_monitor_up, and others
   /api/advisory-locks   the list of locks, as JSON
 
-Without --auth-token-file it answers only clients on the same machine, and --listen is a
-loopback address: to look from elsewhere, forward a port (ssh -L), or mount monitor.Page in
-a program that knows its users. It changes nothing. It looks each --record also while nobody
-does, so that the past is known.
+Without --auth-token-file it answers only clients on the same machine, and --listen must be a
+loopback address. To view it from elsewhere, forward a port (ssh -L), or mount monitor.Page in
+a program that authenticates its users. It changes nothing. It records the state at every
+--record interval even if nobody views the page, so that the past is known.
 
-With --auth-token-file, everybody signs in. The file has one person a line:
+With --auth-token-file, every user signs in. The file has one user per line:
 
   TOKEN role=look|ask|end name=ann
 
@@ -43,21 +43,21 @@ sha256:HEX stands for the token with that digest. With --tls-client-ca, cert-cn:
 cert-san:NAME stand for client certificates, as for serve locks. On an address that
 is not loopback the page needs TLS too.
 
-With --actions, people act from the page (docs/how-to/act-from-the-page.md): who has the role
-ask asks processes to release a lock, to log where they stand, and to resign. Who has the
-role end does what nobody can refuse, such as ending a session. --audit-file gets a line of
-JSON for each action and refusal. Without it being written, nothing is done.
+With --actions, users can act from the page (docs/how-to/act-from-the-page.md). The role ask
+can ask processes to release a lock, to log a stack, and to resign. The role end can also do
+what no process can refuse, such as ending a session. --audit-file receives a line of JSON
+for each action and refusal. If the line cannot be written, nothing is done.
 
-On SIGHUP the files of people, certificate and authorities are read again, and the audit's
-file is opened again. If one is not valid, what was is kept.
+On SIGHUP the files of users, certificate and authorities are read again, and the audit file
+is opened again. If a file is not valid, its old content stays in force.
 
-With several --dsn, each label=URL, the page lists the databases with their health and
-what is wrong in any of them. The page of each is at its label: /prod/. A database that
-is away delays none of the others. With --server the list has lock servers too, each with
-its health and its leases. The token in PGLATCH_LOCK_TOKEN needs the right to read.
+With several --dsn, each label=URL, the page lists the databases with their health and their
+problems. Each database has a page at its label, such as /prod/. A database that is away does
+not delay the others. With --server the list has lock servers too, each with its health and
+its leases. The token in PGLATCH_LOCK_TOKEN needs the right to read.
 
-Exit codes: 0 after an interrupt, 69 the address cannot be used. A database that is
-away is said on the page.`
+Exit codes: 0 after an interrupt, 69 the address cannot be used. If a database is away, the
+page shows it.`
 
 // A monitorCommand is one use of the command serve monitor.
 type monitorCommand struct {
@@ -73,7 +73,7 @@ func newMonitor(app *program.App) *cobra.Command {
 	var s monitorCommand
 	cmd := &cobra.Command{
 		Use:     "monitor",
-		Short:   "Serve a page to keep open during an incident",
+		Short:   "Serve a page that shows what is wrong, for incidents",
 		Long:    monitorHelp,
 		Example: "  pglatch serve monitor\n  pglatch serve monitor --listen 127.0.0.1:9000 --record 5s\n  pglatch serve monitor --dsn prod=postgres://db-1/shop --dsn staging=postgres://db-2/shop",
 		Args:    cobra.NoArgs,

@@ -28,46 +28,48 @@ func New(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	return cmd
 }
 
-const locksHelp = `Serve leases of locks, with fencing tokens, by HTTP until interrupted:
+const locksHelp = `Serve leases of locks, with fencing tokens, over HTTP until interrupted:
 
   POST /v1/locks/{lock}/acquire, /renew and /release, GET /v1/locks/{lock} and
   /v1/locks, /v1/openapi.json, /metrics, /healthz, /readyz
 
-Leases are kept in a SQLite file unless --store says otherwise: locks.db in
-$STATE_DIRECTORY (which systemd sets), else in pglatch/ in $XDG_STATE_HOME, else in
-~/.local/state/pglatch. Only one server can have a file; any number of servers
-can have one PostgreSQL, in whose schema pglatch_lease they make their tables, or,
-of the program pglatch-etcd, one etcd cluster.
+Without --store, leases are kept in a SQLite file: locks.db in $STATE_DIRECTORY (which
+systemd sets), else in pglatch/ in $XDG_STATE_HOME, else in ~/.local/state/pglatch. A file
+can have only one server. Any number of servers can share one PostgreSQL, where they create
+their tables in the schema pglatch_lease. With the program pglatch-etcd, any number can
+share one etcd cluster.
 
 Without --auth-token-file the server answers only clients on the same machine. At
---listen unix:/run/pglatch/locks.sock it answers whoever can write to that file, which
-is nobody but its owner unless --socket-mode says so. On an
-address that is not loopback it needs tokens and TLS, or else the flag that says
-that it is to do without. The file of tokens has one a line, of 16 bytes at least, and
-after it what it is good for, unless that is everything:
+--listen unix:/run/pglatch/locks.sock it answers every program that can write to that
+file: only those of its owner, unless --socket-mode allows others. On an address that is not
+loopback the server needs tokens and TLS, or the flags that allow it to run without them.
+The file of tokens has one token per line, of at least 16 bytes, followed by its limits. A
+token without limits has every right:
 
   TOKEN [right=admin|hold|read|metrics] [prefix=jobs/] [name=ops]
 
-Each right includes those after it: to end the leases of others, and to see their ids;
-to acquire, renew and release; to see who has which lock; to
-see /metrics. The name is for the log of what admins do. What follows # at the beginning of a word says nothing.
+Each right includes those after it. admin: end the leases of others, and see their ids.
+hold: acquire, renew and release. read: see who has which lock. metrics: see /metrics. The
+name appears in the log of what admins do. A word that begins with # starts a comment.
 
-The file of --ttl-policy-file says, one a line, what TTLs leases may have on locks whose
-names begin with a prefix, and which one requests without a TTL get. The longest prefix
-counts. What is outside is refused, a renewal too:
+The file of --ttl-policy-file has one policy per line. Each bounds the TTLs of locks whose
+names begin with a prefix, and sets the TTL of requests without one. The longest prefix
+applies. Requests and renewals outside the bounds are refused:
 
   [prefix=jobs/] [min=1s] [max=10m] [default=30s]
 
-With --tls-client-ca, clients need a certificate of one of its authorities. Its line in the file
-of tokens has cert-cn:NAME, of the common name of its subject, or cert-san:NAME, of a DNS
-name, IP address, URI or email address, in the place of TOKEN; * is any name. The first
-line that fits counts. A client that sends a token has the rights of that.
+With --tls-client-ca, clients need a certificate of one of its authorities. In the file of
+tokens, a line for a certificate has, in the place of TOKEN, cert-cn:NAME for the common
+name of its subject, or cert-san:NAME for a DNS name, IP address, URI or email address; *
+is any name. The first matching line applies. A client that sends a token has the rights
+of the token.
 
-On SIGHUP the files of tokens, policies, certificate and authorities are read again; if one is not
-valid, what was is kept. The file of --peer-token-file is read at the start alone.
+On SIGHUP the server reads the files of tokens, policies, certificate and authorities again.
+If one is not valid, its old content stays in force. The file of --peer-token-file is read
+only at the start.
 
-Exit codes: 0 after an interrupt, when all requests under way were answered, 69 the
-store or the address cannot be used.`
+Exit codes: 0 after an interrupt, once all requests in progress were answered, 69 the store
+or the address cannot be used.`
 
 // A locksCommand is one use of the command serve locks.
 type locksCommand struct {
@@ -86,7 +88,7 @@ func newLocks(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	var s locksCommand
 	cmd := &cobra.Command{
 		Use:     "locks",
-		Short:   "Serve leases with fencing tokens by HTTP",
+		Short:   "Serve leases with fencing tokens over HTTP",
 		Long:    locksHelp,
 		Example: "  pglatch serve locks\n  pglatch serve locks --store postgres://localhost/app --listen :8443 --tls-cert c.pem --tls-key k.pem --auth-token-file tokens",
 		Args:    cobra.NoArgs,

@@ -26,7 +26,7 @@ type order struct {
 
 func (o *order) addFlags(f *pflag.FlagSet, until, unseen string) {
 	f.DurationVarP(&o.wait, "wait", "w", 0, "wait up to this long until "+until+"; else exit code 75")
-	f.BoolVar(&o.force, "force", false, "also "+unseen+" that was not seen")
+	f.BoolVar(&o.force, "force", false, "accept "+unseen+" that was never seen")
 }
 
 func (o *order) check() error {
@@ -42,14 +42,14 @@ func newDrain(app *program.App, own flagsFunc) *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{
 		Use:        "drain GROUP NODE",
-		Short:      "Have a node give up its shards, and claim none",
+		Short:      "Make a node give up its shards, and claim none",
 		SuggestFor: []string{"cordon", "evict"},
-		Long: `Have the node of this identity give up its shards, as far as there are others to take
-them, and claim none: before its host goes down, or when its work fails. It goes on to take
-part, and stays drained, also when it comes back, until --undo.
+		Long: `Make the node with this identity give up its shards, as far as other nodes can take them, and
+claim none. Use it before the node's host goes down, or when its work fails. The node still
+takes part in the group, and stays drained, even after a restart, until --undo.
 
-Exit codes: 0 the order is given, and with --wait the node owns nothing any more, 3 there is no such
-node, 75 it still owned shards when the wait was over.`,
+Exit codes: 0 the order is recorded, and with --wait the node owns nothing any more; 3 there
+is no such node; 75 the node still owned shards when the wait ended.`,
 		Example: "  pglatch shards drain tenants web-3 --wait 2m\n  pglatch shards drain tenants web-3 --undo",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch err := o.check(); {

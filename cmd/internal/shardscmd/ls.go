@@ -28,18 +28,20 @@ func newLs(app *program.App, own flagsFunc) *cobra.Command {
 	var f filter
 	cmd := &cobra.Command{
 		Use:        "ls GROUP",
-		Short:      "List nodes and shards: who owns what, and what nobody does; exit code 3 if not all is owned",
+		Short:      "List nodes and shards: which node owns which; exit code 3 if a shard has no owner",
 		SuggestFor: []string{"list", "status"},
 		Long: `List the nodes of a group, and its shards with their owners.
 
-FAIR is how many shards a node is to own when all has settled. A node is "draining" if
-it gives up what it owns, and "away" if it takes no part now. Shards are known by what was owned
-once: one that nobody owned yet is not listed, but missed.
+FAIR is how many shards a node should own once the group is stable. A node is "draining" if
+it is giving up its shards, and "away" if it takes no part now. The group's table knows
+only shards that were owned before. A shard that no node has owned yet is not listed, but
+counts as missing.
 
-Exit codes: 0 each shard that is known is owned, 3 one is not, or the nodes' list has one that was
-never owned, or nothing is known of the group, as in a database without its tables. While nodes have different lists, as during a deploy, only shards that were owned once are
-known. --node, --prefix and --unowned
-choose what is shown, and change no exit code.`,
+Exit codes: 0 every known shard has an owner; 3 a known shard has none, the nodes' list has a
+shard that was never owned, or nothing is known of the group, as in a database without its
+tables. While nodes have different lists, as during a deploy, only shards that were owned
+before are known. --node, --prefix and --unowned choose what is shown, and do not change
+the exit code.`,
 		Example: `  pglatch shards ls tenants
   pglatch shards ls tenants --node web-3 --prefix eu-
   pglatch shards ls tenants --unowned

@@ -20,13 +20,14 @@ func newPin(app *program.App, own flagsFunc) *cobra.Command {
 	var remove bool
 	cmd := &cobra.Command{
 		Use:   "pin GROUP SHARD NODE",
-		Short: "Have a node own a shard",
-		Long: `Have the node of this identity own a shard, whatever its part: the owner gives it up at
-once, when its work has ended. While the node is away or drains, others own the shard. It is so until
---remove.
+		Short: "Make a node own a shard",
+		Long: `Make the node with this identity own a shard, even beyond its fair share. The current owner
+gives the shard up at once, when its work has ended. While the pinned node is away or
+draining, other nodes own the shard. The pin stays until --remove.
 
-Exit codes: 0 the order is given, and with --wait the node owns the shard, 3 there is no such shard or
-node, or with --remove no pin, 75 another still owned it when the wait was over.`,
+Exit codes: 0 the order is recorded, and with --wait the node owns the shard; 3 there is no
+such shard or node, or with --remove no pin; 75 another node still owned the shard when the
+wait ended.`,
 		Example: "  pglatch shards pin tenants acme web-3 --wait 1m\n  pglatch shards pin tenants acme --remove",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {

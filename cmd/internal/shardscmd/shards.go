@@ -9,11 +9,11 @@ import (
 
 const help = `See which node owns which shards, and move them.
 
-GROUP is the namespace that the nodes share, as in tenant=7, in the database of
+GROUP is the namespace that the nodes share, such as tenant=7, in the database of
 --database-url, the environment and so on.
 
-A command takes no part in the group: no node notices it. What drain and pin say is kept
-in the database until it is taken back, also while the node is away.`
+The commands take no part in the group: no node notices them. An order of drain or pin stays
+in the database until it is removed, even while the node is away.`
 
 // New returns the command shards.
 func New(app *program.App) *cobra.Command { return newShards(app, postgresFlags) }

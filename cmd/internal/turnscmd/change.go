@@ -18,13 +18,13 @@ func newInterrupt(app *program.App) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:        "interrupt KEY",
-		Short:      "End the running turn of an entity, on whatever node",
+		Short:      "End the running turn of an entity, whichever node runs it",
 		SuggestFor: []string{"stop", "cancel", "kill"},
-		Long: `End the context of an entity's running turn, with the reason. The handler decides what becomes
-of the messages: it can commit them, or return an error, so that they come again. A handler that
-ignores its context goes on.
+		Long: `End the context of an entity's running turn, with the reason as its cause. The handler decides
+about the messages: it can commit them, or return an error, so that they are tried again. A
+handler that ignores its context continues.
 
-Exit codes: 0 the turn was interrupted, 3 no turn of the entity runs.`,
+Exit codes: 0 the turn was interrupted, 3 the entity has no running turn.`,
 		Example: "  pglatch turns interrupt conversation/42 --reason 'user left'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,9 +48,9 @@ type letterFunc func(ctx context.Context, number int64) error
 func newRetry(app *program.App) *cobra.Command {
 	return newLetters(app, "put back", (*turns.Mailbox).Retry, &cobra.Command{
 		Use:   "retry KEY [NUMBER]",
-		Short: "Put dead letters of an entity back into their places",
-		Long: `Put a dead letter back into its old place among the messages of its entity, or all dead letters
-of the entity without a NUMBER. An entity that a dead letter stopped goes on.
+		Short: "Put dead letters of an entity back into its queue",
+		Long: `Put a dead letter back into its old place among the messages of its entity. Without a NUMBER,
+put back all dead letters of the entity. If a dead letter stopped the entity, it continues.
 
 Exit codes: 0 they were put back, 3 there is no such dead letter.`,
 		Example: "  pglatch turns retry conversation/42\n  pglatch turns retry conversation/42 17",
@@ -61,8 +61,8 @@ func newSkip(app *program.App) *cobra.Command {
 	return newLetters(app, "deleted", (*turns.Mailbox).Skip, &cobra.Command{
 		Use:   "skip KEY [NUMBER]",
 		Short: "Delete dead letters of an entity",
-		Long: `Delete a dead letter, or all dead letters of the entity without a NUMBER. An entity that a dead
-letter stopped goes on with its next message.
+		Long: `Delete a dead letter. Without a NUMBER, delete all dead letters of the entity. If a dead letter
+stopped the entity, it continues with its next message.
 
 Exit codes: 0 they were deleted, 3 there is no such dead letter.`,
 		Example: "  pglatch turns skip conversation/42 17",
@@ -127,8 +127,8 @@ func newPurge(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge KEY --yes",
 		Short: "Delete all messages and dead letters of an entity",
-		Long: `Delete all messages and dead letters of an entity, for good. Its running turn is stale then: it
-commits nothing. Purge waits for transactions that sent to the entity.
+		Long: `Delete all messages and dead letters of an entity, permanently. Its running turn becomes stale:
+it can commit nothing. Purge waits for transactions that have sent to the entity.
 
 Exit codes: 0 it has no message any more, 64 --yes is missing.`,
 		Example: "  pglatch turns purge conversation/42 --yes",
@@ -148,7 +148,7 @@ Exit codes: 0 it has no message any more, 64 --yes is missing.`,
 	}
 	flags.addFlags(cmd)
 	complete(app, cmd, keys(choice{}.states()...))
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "yes, for good")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "confirm that they are deleted permanently")
 	return cmd
 }
 

@@ -26,14 +26,14 @@ func newLs(app *program.App) *cobra.Command {
 		Short:      "List mailboxes, and entities whose messages wait, run or are dead",
 		SuggestFor: []string{"list", "status"},
 		Long: `List the mailboxes of the database with their counts, and the entities that have messages or a
-turn: running ones first, then those that a dead letter stopped, those that are ready, and those
-that pause. In each state the first is the one that is in it for longest.
+turn. Running entities come first, then those that a dead letter stopped, those that are ready,
+and those that pause. Within each state, the entity that has been in it longest comes first.
 
-MESSAGES are those that wait, with those of the running turn. ATTEMPTS are those in a row without
-a commit. FOR is since the claim, or since the entity became ready; "in 3s" is the end of its
-pause.
+MESSAGES counts waiting messages, including those of the running turn. ATTEMPTS counts the
+latest attempts in a row without a commit. FOR is the time since the claim, or since the
+entity became ready; "in 3s" is the time until its pause ends.
 
-Exit codes: 0 whatever there is, 3 there is no such mailbox, or no mailbox at all.`,
+Exit codes: 0 there is a mailbox, 3 there is no such mailbox, or no mailbox at all.`,
 		Example: `  pglatch turns ls
   pglatch turns ls chat --waiting
   pglatch turns ls chat --dead -o jsonl`,
@@ -58,7 +58,7 @@ Exit codes: 0 whatever there is, 3 there is no such mailbox, or no mailbox at al
 	f.BoolVar(&c.waiting, "waiting", false, "only entities whose messages wait: ready, paused or stopped")
 	f.BoolVar(&c.running, "running", false, "only entities with a turn")
 	f.BoolVar(&c.dead, "dead", false, "dead letters instead of entities")
-	f.IntVar(&c.limit, "limit", 50, "at most so many entities of each state, and dead letters, of each mailbox")
+	f.IntVar(&c.limit, "limit", 50, "maximum number of entities in each state, and of dead letters, for each mailbox")
 	cmd.MarkFlagsMutuallyExclusive("waiting", "running", "dead")
 	complete(app, cmd, mailboxes)
 	return cmd

@@ -17,8 +17,8 @@ func newShow(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show KEY",
 		Short: "Show an entity: its turn, its messages and its dead letters",
-		Long: `Show what one entity does, the messages that wait for it, in order, and its dead letters. Bodies
-are not shown.
+		Long: `Show what one entity is doing, its waiting messages in order, and its dead letters. Bodies are
+not shown.
 
 Exit codes: 0 it has a message, a turn or a dead letter, 3 it has none, or no mailbox has the
 namespace of KEY.`,
@@ -33,7 +33,7 @@ namespace of KEY.`,
 	}
 	flags.addFlags(cmd)
 	complete(app, cmd, keys(choice{}.states()...))
-	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many messages, and dead letters")
+	cmd.Flags().IntVar(&limit, "limit", 50, "maximum number of messages, and of dead letters")
 	return cmd
 }
 

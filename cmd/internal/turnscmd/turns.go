@@ -9,10 +9,10 @@ import (
 
 const help = `See which messages wait, run or are dead, and act on them.
 
-KEY is namespace/entity, such as conversation/42. Its mailbox is the one of the database that has
-this namespace; --mailbox chooses if there are several.
+KEY is namespace/entity, such as conversation/42. Its mailbox is the one in the database that
+has this namespace; if there are several, choose one with --mailbox.
 
-The commands take part in no turn. What they change is in one transaction each.`
+The commands do not take part in any turn. Each makes its changes in one transaction.`
 
 // New returns the command turns.
 func New(app *program.App) *cobra.Command {

@@ -83,11 +83,11 @@ func remedies(r *overview.Row) []string {
 	if r.Kind == overview.Election {
 		all = append(all, "pglatch leader resign "+key+"   asks the leader to let another lead")
 	} else {
-		all = append(all, "pglatch ask "+key+"           asks the holder to release it", "pglatch dump "+key+"          the holder logs where it stands")
+		all = append(all, "pglatch ask "+key+"           asks the holder to release it", "pglatch dump "+key+"          asks the holder to log its stack")
 	}
 	for _, p := range r.Holders {
 		if p.PID != 0 {
-			all = append(all, "pglatch terminate "+overview.PIDText(p.PID)+"     ends the session, and all that it holds; it says what")
+			all = append(all, "pglatch terminate "+overview.PIDText(p.PID)+"     ends the session and frees its locks; shows them first")
 		}
 	}
 	return all
