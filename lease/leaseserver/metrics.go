@@ -59,7 +59,7 @@ type opMetrics struct {
 func newMetrics(registry *prometheus.Registry, waiters func() float64) (*metrics, error) {
 	m := &metrics{
 		held:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "locks_held", Help: "Leases that have not expired, at the last sweep."}),
-		up:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "lock_store_up", Help: "1 if the store carried out or refused what it was asked last, 0 if it could not."}),
+		up:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "lock_store_up", Help: "1 if the store carried out or refused its last operation, 0 if it could not."}),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{Name: "lock_expired_total", Help: "Leases that expired without a release."}),
 	}
 	m.active = prometheus.NewGauge(prometheus.GaugeOpts{Name: "lock_server_active", Help: "1 if this server is the active one of several on its store."})
@@ -73,16 +73,16 @@ func newMetrics(registry *prometheus.Registry, waiters func() float64) (*metrics
 		Name: "lock_op_duration_seconds", Help: "Time of an operation of the store, in seconds.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
 	}, []string{"op"})
-	busy := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_db_busy_total", Help: "Operations that the store was too busy for."}, []string{"op"})
+	busy := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_db_busy_total", Help: "Operations that failed because the store was too busy."}, []string{"op"})
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "lock_store_failures_total", Help: "Operations that the store did not carry out or refuse: it was silent, away, full, not ready, or reported an error; without those that it was too busy for.",
+		Name: "lock_store_failures_total", Help: "Operations that the store neither carried out nor refused: it was silent, away, full, not ready, or reported an error. Those that failed because it was too busy are not counted.",
 	}, []string{"op"})
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lock_waiters", Help: "Requests that wait for a lock."}, waiters)
-	forced := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_force_release_total", Help: "Requests of admins to end the leases of others."}, []string{"result"})
+	forced := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_force_release_total", Help: "Requests of admins to end other holders' leases."}, []string{"result"})
 	m.forced = newResults(forced)
 	shares := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_shares_granted_total", Help: "Slots of locks, and whole locks beside them, that were granted; lock_acquire_total counts them too."}, []string{"mode"})
 	m.shares = shareMetrics{shares.WithLabelValues(wire.ModeShared), shares.WithLabelValues(wire.ModeExclusive)}
-	forwards := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_forwarded_total", Help: "Requests that this server sent on to the active one, by whether that answered."}, []string{"result"})
+	forwards := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_forwarded_total", Help: "Requests that this server forwarded to the active one, by whether the active one answered."}, []string{"result"})
 	m.forwarded, m.unforwarded = forwards.WithLabelValues("answered"), forwards.WithLabelValues("failed")
 	all := []prometheus.Collector{m.active, m.forwards, forwards, shares, forced, m.held, m.expired, m.up, ms, seconds, busy, failed, waiting}
 	for o, name := range opNames {

@@ -48,7 +48,7 @@ var states = []leader.State{leader.Stopped, leader.Follower, leader.Acquiring, l
 func newElections() *elections {
 	e := &elections{
 		transitions: counters("leader_election_transitions_total", "Transitions of this node, by its new state.", "name", "database", "to"),
-		losses: counters("leader_election_losses_total", "Leaderships that were lost: taken, if the backend said so, or expired, if no renewal succeeded in time.",
+		losses: counters("leader_election_losses_total", "Leaderships that were lost: taken, if the backend reported the loss, or expired, if no renewal succeeded in time.",
 			"name", "database", "reason"),
 		failures: counters("leader_election_attempt_failures_total", "Attempts to lead that failed, except those while another node leads.", "name", "database"),
 		overruns: counters("leader_election_drains_exceeded_total", "Leaderships whose work did not end within DrainTimeout.", "name", "database"),

@@ -25,7 +25,7 @@ func newLeases() *leases {
 		requests: counters("pglatch_lease_requests_total", "Requests to a store of leases, by how they ended.", "op", "result"),
 		seconds: histograms("pglatch_lease_request_seconds", "Time of a request to a store of leases.",
 			[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 15}, "op"),
-		lost: prometheus.NewCounter(prometheus.CounterOpts{Name: "pglatch_lease_losses_total", Help: "Renewals that found the lease expired, or another's."}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{Name: "pglatch_lease_losses_total", Help: "Renewals that found the lease expired, or held by another."}),
 	}
 	l.collectors = collectors{l.requests, l.seconds, l.lost}
 	return l

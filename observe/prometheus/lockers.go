@@ -17,7 +17,7 @@ type lockers struct {
 }
 
 var (
-	locksHeld  = gauge("pglatch_locks_held", "Locks that are held now; one of several keys counts for its first.", "namespace")
+	locksHeld  = gauge("pglatch_locks_held", "Locks that are held now. A lock on several keys counts in the namespace of its first key.", "namespace")
 	oldestHold = gauge("pglatch_lock_oldest_hold_seconds", "Age of the oldest lock that is held now, 0 without locks.", "namespace")
 	waiters    = gauge("pglatch_lock_waiters", "Requests that wait for a lock now.", "namespace")
 	oldestWait = gauge("pglatch_lock_oldest_wait_seconds", "Age of the oldest request that waits now, 0 without requests.", "namespace")
@@ -31,9 +31,9 @@ var ofStats = []struct {
 	{gauge("pglatch_lock_sessions", "Connections of the lock pools."), func(s *advisory.Stats) float64 { return float64(s.Sessions) }},
 	{gauge("pglatch_lock_sessions_in_use", "Connections of the lock pools on which locks are held, requested or waited for."), func(s *advisory.Stats) float64 { return float64(s.SessionsInUse) }},
 	{gauge("pglatch_lock_sessions_max", "Connections that the lock pools may have, MaxConns."), func(s *advisory.Stats) float64 { return float64(s.MaxConns) }},
-	{total("pglatch_lock_sessions_lost_total", "Connections of the lock pools that ended before they were given back."), func(s *advisory.Stats) float64 { return float64(s.SessionsLost) }},
+	{total("pglatch_lock_sessions_lost_total", "Connections of the lock pools that ended before they were returned."), func(s *advisory.Stats) float64 { return float64(s.SessionsLost) }},
 	{total("pglatch_lock_pings_total", "Answered pings of held sessions."), func(s *advisory.Stats) float64 { return float64(s.Pings) }},
-	{total("pglatch_lock_statements_total", "Statements that tried or released locks, each for one or more."), func(s *advisory.Stats) float64 { return float64(s.Batches) }},
+	{total("pglatch_lock_statements_total", "Statements that tried or released locks, each one lock or more."), func(s *advisory.Stats) float64 { return float64(s.Batches) }},
 	{total("pglatch_lock_wait_steps_total", "Wait steps at the server."), func(s *advisory.Stats) float64 { return float64(s.WaitSteps) }},
 	{total("pglatch_lock_skips_total", "DoOrSkip calls that found the key held."), func(s *advisory.Stats) float64 { return float64(s.Skips) }},
 	{total("pglatch_lock_reentrant_skips_total", "DoOrSkip calls that found the key held by their own context."), func(s *advisory.Stats) float64 { return float64(s.ReentrantSkips) }},

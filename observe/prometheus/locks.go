@@ -47,7 +47,7 @@ func newLocks() *locks {
 		requests:  counters("pglatch_lock_acquisitions_total", "Requests for a lock, by how they ended.", "namespace", "result"),
 		handOvers: counters("pglatch_lock_handovers_total", "Locks that were granted inside the process, without a round trip.", "namespace"),
 		losses:    counters("pglatch_lock_losses_total", "Locks that ended before their release, by the reason.", "namespace", "reason"),
-		waits: histograms("pglatch_lock_wait_seconds", "Time from a request for a lock to its end, whichever it was; without tries, which do not wait.",
+		waits: histograms("pglatch_lock_wait_seconds", "Time from a request for a lock to its end, successful or not. Tries are not counted, because they do not wait.",
 			[]float64{.0001, .0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60, 300}, "namespace"),
 		holds: histograms("pglatch_lock_hold_seconds", "Time from the grant of a lock to its release or loss.",
 			[]float64{.0001, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}, "namespace"),
