@@ -19,7 +19,7 @@
 //	POST /v1/locks/{lock}/adopt       owner_id, lease_id: the lease again, for a restarted holder
 //	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
 //	POST /v1/batch                    operations: up to 1,000 acquires, renewals and releases, each with its lock
-//	POST /v1/locks/{lock}/force-release   reason [, lease_id, fencing_token]: ends the lease of another, for admins
+//	POST /v1/locks/{lock}/force-release   reason [, lease_id, fencing_token]: ends another holder's lease, for admins
 //	GET  /v1/locks/{lock}             the current or last lease, state FREE, HELD or EXPIRED, version
 //	     …?wait=10s&index=7           the same, as soon as the version is not 7
 //	GET  /v1/locks                    all, in pages: after, prefix, limit
