@@ -81,8 +81,8 @@
 //     early. To compensate, if this package renews several times within one second, all renewals but the
 //     first last a second longer. Electors of client-go do not compensate for each other: LeaseDuration -
 //     RenewDeadline - RetryPeriod should be more than a second.
-//   - Electors of client-go release without waiting for work to end. So a term that follows one of theirs
-//     has no clean start: Config.SettleDelay applies.
+//   - Electors of client-go release without waiting for work to end. So after such an
+//     Elector has led, the next term has no clean start: Config.SettleDelay applies.
 //
 // # What it guarantees
 //

@@ -249,7 +249,7 @@ func (b *Backend) startPing(t *lockSession) {
 	})
 }
 
-// Release releases all locks. It first marks a leadership as ended in good order. The session stays open for
+// Release releases all locks. It first marks the leadership as cleanly ended. The session stays open for
 // the next attempt.
 func (b *Backend) Release(ctx context.Context, _ string) error {
 	t := b.current
