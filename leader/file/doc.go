@@ -39,7 +39,7 @@
 // Names that end in .term or .lock, or contain .tmp- or .corrupt-, are refused. So two elections in one
 // directory never use each other's files.
 //
-// All processes must run as the same user, who may write in the directory. They read the file without the
+// All processes must run as the same user, with permission to write in the directory. They read the file without the
 // lock and replace it as a whole. Before a call succeeds, the process writes and syncs a temporary file,
 // renames it under the lock, and syncs the directory. It holds the lock only for the comparison and the
 // rename, some tenths of a millisecond.

@@ -102,10 +102,10 @@ type suite struct {
 	dropped   bool          // a backend gave up its connection, because the store was too slow
 }
 
-// Context returns a context that ends with this play of the case.
+// Context returns a context that ends with this run of the case.
 func (s *suite) Context() context.Context { return s.ctx }
 
-// end ends the goroutines of a play, before the backends are closed.
+// end ends the goroutines of a run, before the backends are closed.
 func (s *suite) end(cancel func()) {
 	cancel()
 	ended := make(chan struct{})
