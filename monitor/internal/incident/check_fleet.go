@@ -63,13 +63,13 @@ func noLeader(m *Memory, p *Picture) (all []Verdict) {
 			}
 			v.Evidence = append(v.Evidence, line)
 		}
-		v.Advice = "See what each candidate says. If a node was cut off or stopped, another leads when its session is over (LeaseDuration)."
+		v.Advice = "Read each candidate's error. If a node was cut off or stopped, another one leads when its session ends (LeaseDuration)."
 		switch {
 		case e.Holder == nil:
 			v.Evidence = append(v.Evidence, "nobody holds its lock")
 		default:
 			v.Evidence = append(v.Evidence, fmt.Sprintf("its lock is held by %s for %s: %s", e.Holder.Who(), Age(e.Holder.Age), e.Holder.describe()))
-			v.Advice = "Who has its lock does not lead: it is silent, still taking over, or no candidate. " + v.Advice
+			v.Advice = "The holder of its lock does not lead: it is silent, still taking over, or not a candidate. " + v.Advice
 		}
 		all = append(all, v)
 	}
@@ -87,7 +87,7 @@ func electionClashes(_ *Memory, p *Picture) (all []Verdict) {
 			i := slices.IndexFunc(e.Members, func(m Member) bool { return m.Name == name })
 			v.Evidence = append(v.Evidence, fmt.Sprintf("%s (%s) calls it %s", e.Members[i].Node, e.Members[i].Process.Name, name))
 		}
-		v.Advice = "Give each election a key of its own. An election that is renamed shows here as long as old and new replicas run."
+		v.Advice = "Give each election a key of its own. A renamed election appears here as long as old and new replicas run."
 		all = append(all, v)
 	}
 	return all
@@ -104,7 +104,7 @@ func cannotConnect(m *Memory, p *Picture) (all []Verdict) {
 			}
 			v := about(e, CannotConnect, Warning, fmt.Sprintf("%s cannot take part in the election %s.", c.Node, e.Name))
 			v.Subject, v.Evidence, v.Who = e.Name+" "+c.Node, []string{c.Err, place(c.Process)}, []string{c.Node}
-			v.Advice = "It could not succeed the leader. Its error says what is missing: password, rights, table, network, or connections."
+			v.Advice = "This node could not succeed the leader. Its error says what is missing: password, rights, table, network, or connections."
 			all = append(all, v)
 		}
 	}
@@ -116,7 +116,7 @@ func clashes(_ *Memory, p *Picture) (all []Verdict) {
 		v := Verdict{
 			Name: NameClash, Severity: Critical, Subject: number(c.Number),
 			Text:   fmt.Sprintf("The namespaces %s have one number, %d: their keys are the same locks.", list(c.Names), c.Number),
-			Advice: "Give each namespace a number of its own. Until then, parts of your programs exclude each other that have nothing to do with each other. A renamed one shows here during the deploy.",
+			Advice: "Give each namespace a number of its own. Until then, unrelated parts of your programs exclude each other. A renamed namespace appears here during the deploy.",
 		}
 		for _, k := range p.Keys {
 			if n, ok := k.Tag.NamespaceNumber(); ok && n == c.Number {
@@ -147,7 +147,7 @@ func silentProcesses(m *Memory, p *Picture) (all []Verdict) {
 		all = append(all, Verdict{
 			Name: ProcessSilent, Severity: Warning, Subject: proc.Name, Who: []string{proc.Name}, Text: fmt.Sprintf("%s has not answered for %s.", proc.Name, Age(quiet)),
 			Evidence: []string{place(proc), "its connection is there: session " + number(proc.Listener)},
-			Advice:   "It is stopped, cut off or out of CPU. It holds no lock that is known.",
+			Advice:   "The process is stopped, cut off or gets no CPU time. It holds no known lock.",
 		})
 	}
 	return all
@@ -165,7 +165,7 @@ func lockTable(m *Memory, p *Picture) []Verdict {
 	v := Verdict{
 		Name: LockTable, Severity: s, Text: fmt.Sprintf("The lock table is %.0f %% full.", 100*used),
 		Evidence: []string{fmt.Sprintf("%d of %d entries are taken, by advisory and other locks of all databases", p.Server.Locks, p.Server.LockRoom)},
-		Advice:   "A full one stops every query of the server. Look at those who have most of it; raise max_locks_per_transaction (needs a restart); lower MaxLocks.",
+		Advice:   "When the table is full, every query on the server fails. Check the sessions with the most entries; raise max_locks_per_transaction (needs a restart); lower MaxLocks.",
 	}
 	who := map[uint32]string{}
 	for _, k := range p.Keys {
@@ -193,7 +193,7 @@ func connections(m *Memory, p *Picture) []Verdict {
 	return []Verdict{{
 		Name: Connections, Severity: Warning, Text: fmt.Sprintf("%d of %d connections are in use.", p.Server.Connections, p.Server.ConnLimit),
 		Evidence: []string{"max_connections, without those that are reserved"},
-		Advice:   "Who comes next is refused: locks cannot be taken, elections not followed. Lower pools (MaxConns), put many locks on a connection (LocksPerConn), or raise max_connections.",
+		Advice:   "New connections are refused: programs cannot take locks or follow elections. Lower pools (MaxConns), put many locks on a connection (LocksPerConn), or raise max_connections.",
 	}}
 }
 
@@ -238,7 +238,7 @@ func clocks(m *Memory, p *Picture) []Verdict {
 	}
 	v := Verdict{
 		Name: Clocks, Severity: Note, Text: "Clocks differ.",
-		Advice: "No lock rests on it, but times in logs do not fit together, and PostgreSQL's own timeouts fire late or early when its clock is set. Have them slewed (chrony).",
+		Advice: "No lock depends on it, but times in logs do not match, and PostgreSQL's own timeouts fire late or early when its clock is set. Configure time synchronization to slew the clocks (chrony).",
 	}
 	for _, c := range hosts {
 		if c.ahead.Abs() < m.limits.Clock {

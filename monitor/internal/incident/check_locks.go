@@ -53,7 +53,7 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 		if len(who) == 1 {
 			v.Text = fmt.Sprintf("Deadlock inside %s.", who[0])
 		}
-		v.Advice = giveUp(c) + " Then take these keys in one order everywhere, or together (AcquireAll). advisory.Config.BreakDeadlocks ends the youngest wait by itself."
+		v.Advice = giveUp(c) + " Then take these keys in one order everywhere, or together (AcquireAll). advisory.Config.BreakDeadlocks ends the youngest wait automatically."
 		all = append(all, v)
 	}
 	return all
@@ -71,7 +71,7 @@ func giveUp(c Cycle) string {
 
 func heldLong(m *Memory, p *Picture) (all []Verdict) {
 	var idle []string // those without waiters
-	idlers := Verdict{Name: HeldLong, Severity: Note, Advice: "If that is what they are for, it is well. A lock that is kept by mistake shows here first."}
+	idlers := Verdict{Name: HeldLong, Severity: Note, Advice: "If that is intended, nothing is wrong. A lock that is kept by mistake appears here first."}
 	for _, k := range p.Keys {
 		age := k.Since()
 		if k.Leads() || len(k.Holders) == 0 {
@@ -102,9 +102,9 @@ func heldLong(m *Memory, p *Picture) (all []Verdict) {
 		if k.HandOvers > 0 {
 			v.Evidence = append(v.Evidence, Count(int(k.HandOvers), "hand-over", "hand-overs")+" inside the process since then: it is at work")
 		}
-		v.Advice = "Look at what the holder does. If it hangs, ask it to release (pglatch ask), or stop its program, which releases."
+		v.Advice = "Check what the holder is doing. If it hangs, ask it to release the key (pglatch ask), or stop its program, which releases the key."
 		if h.Process == nil && !h.Prepared {
-			v.Advice = fmt.Sprintf("No process answers for the holder. Find out what it does; pglatch terminate %d says what ends with its session.", h.PID)
+			v.Advice = fmt.Sprintf("No process answers for the holder. Find out what it is doing; pglatch terminate %d shows what ends with its session.", h.PID)
 		}
 		all = append(all, v)
 	}
@@ -129,7 +129,7 @@ func oldest(k *Key) *Holder {
 }
 
 func silentHolders(m *Memory, p *Picture) (all []Verdict) {
-	const advice = "It is stopped, cut off or out of CPU. The server frees the key when the session is over: after SessionTTL, or at once with pg_terminate_backend. It may go on later until it looks at its context."
+	const advice = "The process is stopped, cut off or gets no CPU time. The server frees the key when the session ends: after SessionTTL, or at once with pg_terminate_backend. When the process resumes, it may continue until it checks its context."
 	elections := map[string]*Election{} // by the IDs of their deciding keys
 	for _, e := range p.Elections {
 		elections[e.ID] = e
@@ -207,7 +207,7 @@ func idleHolders(m *Memory, p *Picture) (all []Verdict) {
 			}
 			v := of(k, HolderIdle, s, fmt.Sprintf("%s holds %s and has been idle in a transaction for %s.", h.Who(), k.Text, Age(h.StateAge)), h.describe(), waits(k))
 			v.Subject = number(h.PID)
-			v.Advice = "Its program opened a transaction and does something else, or hangs. Commit it or roll it back; idle_in_transaction_session_timeout bounds it."
+			v.Advice = "Its program opened a transaction and is doing something else, or hangs. Commit the transaction or roll it back; idle_in_transaction_session_timeout limits it."
 			all = append(all, v)
 		}
 	}
@@ -225,7 +225,7 @@ func preparedHolders(m *Memory, p *Picture) (all []Verdict) {
 				s = Critical
 			}
 			v := of(k, Prepared, s, fmt.Sprintf("A prepared transaction holds %s.", k.Text), waits(k), "seen for "+Age(h.Age)+"; it has no session that could be ended")
-			v.Advice = "SELECT gid, prepared, owner FROM pg_prepared_xacts; then COMMIT PREPARED or ROLLBACK PREPARED. Nothing else frees it, a restart neither."
+			v.Advice = "SELECT gid, prepared, owner FROM pg_prepared_xacts; then COMMIT PREPARED or ROLLBACK PREPARED. Nothing else frees the key, not even a restart."
 			all = append(all, v)
 			break
 		}
@@ -261,7 +261,7 @@ func foreign(m *Memory, p *Picture) (all []Verdict) {
 			v := of(k, Foreign, Warning, fmt.Sprintf("%s, for which no process of pglatch answers, holds %s.", h.Session.describe(), k.Text),
 				"processes of pglatch use the namespace "+k.Namespace, waits(k))
 			v.Subject = number(h.PID)
-			v.Advice = "Another program, a psql, or a transaction of yours (LockTx) took it; or its process does not answer because its Config says so. Find out whose it is before you end it."
+			v.Advice = "Another program, a psql session, or a transaction of yours (LockTx) took the key; or its process has Config.Answer off. Find out whose session it is before you end it."
 			all = append(all, v)
 		}
 	}
@@ -291,7 +291,7 @@ func starving(m *Memory, p *Picture) (all []Verdict) {
 			v := of(k, StarvedWriter, Warning, fmt.Sprintf("%s has waited %s for %s in exclusive mode, and readers came in after it.", w.Who(), Age(w.Age), k.Text),
 				"readers that took it later: "+list(later), waits(k))
 			v.Subject = w.Who()
-			v.Advice = "Readers of pglatch wait behind a writer; those that did not are other programs, older versions, or share the lock of a reader in their process until HandOverBudget is over. Shorten the reads."
+			v.Advice = "Readers of pglatch wait behind a writer. Readers that did not wait are in other programs or older versions, or share the lock of a reader in their process until HandOverBudget has passed. Shorten the reads."
 			all = append(all, v)
 			break
 		}
@@ -315,7 +315,7 @@ func growing(m *Memory, p *Picture) (all []Verdict) {
 		if len(k.Holders) > 0 {
 			v.Evidence = append(v.Evidence, fmt.Sprintf("%s holds it for %s", k.Holders[0].Who(), Age(k.Since())))
 		}
-		v.Advice = "More work comes than one at a time can do, or the holder is slow. Shorten what runs under the lock, split the key, or skip (DoOrSkip)."
+		v.Advice = "Work arrives faster than one holder at a time can do it, or the holder is slow. Shorten the work under the lock, split the key, or skip (DoOrSkip)."
 		all = append(all, v)
 	}
 	return all

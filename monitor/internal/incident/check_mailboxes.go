@@ -47,7 +47,7 @@ func (m *Memory) stuck(b *Mailbox, t *Turn, at time.Time) (Verdict, bool) {
 		if lasted := m.lasting(id+"/gone", at); lasted >= m.limits.Idle {
 			v := aboutTurn(b, t, StuckTurn, Critical, fmt.Sprintf("The turn of %s belongs to a node that has ended, and no other node has taken it over.", t.Text),
 				fmt.Sprintf("%s claimed it %s ago", t.Node, Age(t.Age)), serving(b))
-			v.Advice = "Another node takes it over within a second, if there is one. Start a node that serves the mailbox, and read its log."
+			v.Advice = "Another node takes the turn over within a second, if there is one. Start a node that serves the mailbox, and read its log."
 			return v, true
 		}
 	}
@@ -55,7 +55,7 @@ func (m *Memory) stuck(b *Mailbox, t *Turn, at time.Time) (Verdict, bool) {
 		if lasted := m.lasting(id+"/interrupted", at); lasted >= m.limits.Starve {
 			v := aboutTurn(b, t, StuckTurn, Warning, fmt.Sprintf("The turn of %s was interrupted at least %s ago, and goes on.", t.Text, Age(lasted)),
 				fmt.Sprintf("%s has had it for %s", t.Node, Age(t.Age)))
-			v.Advice = "The handler ignores its context. Pass the context of the turn to everything that takes long. To free the entity now, stop the node."
+			v.Advice = "The handler ignores its context. Pass the context of the turn to everything that takes a long time. To free the entity now, stop the node."
 			return v, true
 		}
 	}
@@ -63,7 +63,7 @@ func (m *Memory) stuck(b *Mailbox, t *Turn, at time.Time) (Verdict, bool) {
 		return Verdict{}, false
 	}
 	v := aboutTurn(b, t, StuckTurn, Note, fmt.Sprintf("The turn of %s has been running for %s.", t.Text, Age(t.Age)), t.Node+" has it", fmt.Sprintf("it is attempt %d", t.Attempts))
-	v.Advice = "If turns take that long, it is well: raise the monitor's LongHold. Else interrupt it: pglatch turns interrupt KEY."
+	v.Advice = "If turns normally take that long, raise the monitor's LongHold. Otherwise interrupt the turn: pglatch turns interrupt KEY."
 	if t.Behind {
 		v.Severity = Warning
 		v.Evidence = append(v.Evidence, "messages came after it began, and wait")
@@ -80,7 +80,7 @@ func backlogs(m *Memory, p *Picture) (all []Verdict) {
 		v := Verdict{
 			Name: GrowingBacklog, Severity: Warning, Subject: b.Name, Waiters: b.Ready,
 			Evidence: []string{fmt.Sprintf("%s ready, the first for %s", Count(b.Ready, "entity is", "entities are"), Age(b.Oldest)), serving(b)},
-			Advice:   "The workers are all busy. Raise Concurrency, start nodes, or make turns shorter. pglatch turns ls --running shows what they do.",
+			Advice:   "All workers are busy. Raise Concurrency, start nodes, or make turns shorter. pglatch turns ls --running shows what they do.",
 		}
 		lasted := m.lasting("backlog/"+b.Name, p.At)
 		before, ago, known := m.queueBefore(mailboxQueue(b), p.At)
@@ -121,7 +121,7 @@ func poison(_ *Memory, p *Picture) (all []Verdict) {
 			}
 			seen[t.Text] = true
 			v := aboutTurn(b, t, PoisonMessage, Critical, fmt.Sprintf("%s stands still: its message became a dead letter %s ago.", t.Text, Age(t.Age)))
-			v.Advice = "See why it failed: pglatch turns show KEY. After a fix: pglatch turns retry KEY. To go on without it: pglatch turns skip KEY."
+			v.Advice = "See why the message failed: pglatch turns show KEY. After a fix: pglatch turns retry KEY. To continue without it: pglatch turns skip KEY."
 			all = append(all, v)
 		}
 		failing := append([]Turn(nil), b.Failing...)
@@ -132,7 +132,7 @@ func poison(_ *Memory, p *Picture) (all []Verdict) {
 		}
 		for i := range failing {
 			v := aboutTurn(b, &failing[i], PoisonMessage, Warning, fmt.Sprintf("The first message of %s has failed again and again: %d attempts have no commit.", failing[i].Text, failing[i].Attempts))
-			v.Advice = "Look at its error. It is tried again until MaxAttempts, and its entity waits. To have it tried at once after a fix, restart nothing: the pause ends by itself."
+			v.Advice = "Read its error. The message is tried again until MaxAttempts, and its entity waits. After a fix, do not restart anything: the pause ends by itself."
 			all = append(all, v)
 		}
 		if v, ok := deadLetters(b, seen); ok {
@@ -156,6 +156,6 @@ func deadLetters(b *Mailbox, stopped map[string]bool) (Verdict, bool) {
 	}
 	return Verdict{
 		Name: PoisonMessage, Severity: Note, Subject: b.Name, Text: fmt.Sprintf("%s of the mailbox %s became dead letters in the last hour.", Count(len(lines), "message", "messages"), b.Name),
-		Evidence: few(lines), Advice: "Their entities went on without them. pglatch turns ls --dead lists them; retry or skip them.",
+		Evidence: few(lines), Advice: "Their entities continued without them. pglatch turns ls --dead lists them; retry or skip them.",
 	}, len(lines) > 0
 }
