@@ -120,10 +120,10 @@ func (e *examination) deadlockTimeout(ctx context.Context) error {
 func (e *examination) failOver() {
 	pings := session.Times(e.ttl, 0)
 	e.note("fail-over", ok, "with a SessionTTL of %v: a holder that dies frees its lock at once; one that is stopped or cut off after at most %v, "+
-		"and whoever waits has it at most one wait step (%v) later: %v in all; the holder takes its lock for lost after %v; it pings every %v",
+		"and a waiter gets it at most one wait step (%v) later: %v in all; the holder treats its lock as lost after %v; it pings every %v",
 		e.ttl, e.ttl, e.step, e.ttl+e.step, pings.Trust(), pings.Interval)
 	e.note("leadership", ok, "with a LeaseDuration of %v: a leader that dies is succeeded at once; one that is stopped or cut off after at most %v plus one wait step (%v): %v in all; "+
-		"a guarded transaction that idles holds the takeover back for at most %v more, and one that works for as long as its longest statement; "+
+		"an idle guarded transaction delays the takeover by at most %v more, and a busy one by its longest statement; "+
 		"a leader's context ends %v after its last good renewal at the latest",
 		e.ttl, e.ttl, e.step, e.ttl+e.step, e.ttl, renew.Times{Duration: e.ttl}.WithDefaults().Trust())
 }

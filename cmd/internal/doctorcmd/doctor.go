@@ -231,7 +231,7 @@ func (e *examination) rights(ctx context.Context) error {
 	if all {
 		e.note("rights", ok, "the role sees the state of all sessions (pg_read_all_stats)")
 	} else {
-		e.note("rights", warn, "the role sees state, session start and address of its own sessions only: GRANT pg_read_all_stats (or pg_monitor) TO it; locking works without")
+		e.note("rights", warn, "the role sees state, session start and address of its own sessions only: GRANT pg_read_all_stats (or pg_monitor) TO it; locking works without this right")
 	}
 	return nil
 }

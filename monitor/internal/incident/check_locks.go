@@ -63,10 +63,10 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 func giveUp(c Cycle) string {
 	for _, s := range c.Steps {
 		if s.Process == nil && s.PID != 0 {
-			return fmt.Sprintf("None of them goes on before one gives up. End session %d, for which no process answers: pglatch terminate %d.", s.PID, s.PID)
+			return fmt.Sprintf("None of them continues until one gives up. End session %d, for which no process answers: pglatch terminate %d.", s.PID, s.PID)
 		}
 	}
-	return "None of them goes on before one gives up: at its timeout, when it is asked to and its program allows it (pglatch ask), or when you stop its program."
+	return "None of them continues until one gives up: at its timeout, when pglatch ask reaches it and its program allows that, or when you stop its program."
 }
 
 func heldLong(m *Memory, p *Picture) (all []Verdict) {
@@ -91,7 +91,7 @@ func heldLong(m *Memory, p *Picture) (all []Verdict) {
 		}
 		v := of(k, HeldLong, Warning, fmt.Sprintf("%s has held %s for %s.", h.Who(), k.Text, Age(age)), h.describe(), waits(k))
 		if !h.Exact {
-			v.Evidence = append(v.Evidence, "since when exactly is not known: no process answers for it, and this monitor saw it first then")
+			v.Evidence = append(v.Evidence, "the exact time is not known: no process answers for the holder, and the monitor first saw the lock then")
 		}
 		if known {
 			v.Evidence = append(v.Evidence, "most holds of it were shorter than "+Age(max(usual, 100*time.Millisecond)))
@@ -311,7 +311,7 @@ func growing(m *Memory, p *Picture) (all []Verdict) {
 		if m.lasting("growing/"+k.ID, p.At) < m.limits.Confirm || k.Longest() < m.limits.Confirm {
 			continue
 		}
-		v := of(k, QueueGrows, Warning, fmt.Sprintf("The queue of %s grows: %d wait, %d did %s ago.", k.Text, n, before, Age(ago)), waits(k))
+		v := of(k, QueueGrows, Warning, fmt.Sprintf("The queue of %s grows: %d wait, up from %d %s ago.", k.Text, n, before, Age(ago)), waits(k))
 		if len(k.Holders) > 0 {
 			v.Evidence = append(v.Evidence, fmt.Sprintf("%s holds it for %s", k.Holders[0].Who(), Age(k.Since())))
 		}

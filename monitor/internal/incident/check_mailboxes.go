@@ -53,7 +53,7 @@ func (m *Memory) stuck(b *Mailbox, t *Turn, at time.Time) (Verdict, bool) {
 	}
 	if t.Interrupted {
 		if lasted := m.lasting(id+"/interrupted", at); lasted >= m.limits.Starve {
-			v := aboutTurn(b, t, StuckTurn, Warning, fmt.Sprintf("The turn of %s was interrupted at least %s ago, and goes on.", t.Text, Age(lasted)),
+			v := aboutTurn(b, t, StuckTurn, Warning, fmt.Sprintf("The turn of %s was interrupted at least %s ago, and is still running.", t.Text, Age(lasted)),
 				fmt.Sprintf("%s has had it for %s", t.Node, Age(t.Age)))
 			v.Advice = "The handler ignores its context. Pass the context of the turn to everything that takes a long time. To free the entity now, stop the node."
 			return v, true
@@ -90,7 +90,7 @@ func backlogs(m *Memory, p *Picture) (all []Verdict) {
 			v.Severity, v.Text = Critical, fmt.Sprintf("No node serves the mailbox %s, and its messages wait.", b.Name)
 			v.Advice = "Start a node that calls Serve. If nodes run, their logs say why they cannot: the connection, the rights, or the Locker."
 		case grows:
-			v.Text = fmt.Sprintf("The backlog of the mailbox %s grows: %d entities are ready, %d were %s ago.", b.Name, b.Ready, before, Age(ago))
+			v.Text = fmt.Sprintf("The backlog of the mailbox %s grows: %d entities are ready, up from %d %s ago.", b.Name, b.Ready, before, Age(ago))
 		case b.Oldest >= late && lasted >= m.limits.Confirm:
 			v.Text = fmt.Sprintf("An entity of the mailbox %s has been ready for %s, and has no turn.", b.Name, Age(b.Oldest))
 		default:

@@ -153,7 +153,7 @@ func TestABacklogThatGrowsIsFoundAndOneThatIsServedIsNot(t *testing.T) {
 			assert.Nil(t, w.has(incident.GrowingBacklog), name)
 			continue
 		}
-		assert.Regexp(t, `The backlog of the mailbox chat grows: 28 entities are ready, \d+ were \S+ s ago`, requireVerdict(t, w, incident.GrowingBacklog).Text)
+		assert.Regexp(t, `The backlog of the mailbox chat grows: 28 entities are ready, up from \d+ \S+ s ago`, requireVerdict(t, w, incident.GrowingBacklog).Text)
 	}
 }
 
