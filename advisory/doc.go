@@ -35,7 +35,7 @@
 //
 // If a late write must never win, take the lock inside the transaction, with LockTx.
 //
-// The package does not work on a standby, which has a lock space of its own. It does not work
+// The package does not work on a standby, which has its own lock space. It does not work
 // behind a transaction pooler either, because such a pooler shares sessions between clients.
 // Open detects and rejects both. Each database has its own locks. A promoted standby has none of
 // the old primary's locks, so other processes can take them there. Meanwhile, a holder that can

@@ -65,7 +65,7 @@ type Session interface {
 	// caller may try again.
 	Renew(ctx context.Context, ttl time.Duration) (lost []string, err error)
 
-	// Lost returns a channel that is closed as soon as it is known, without a request, that the session has
+	// Lost returns a channel that closes as soon as the client detects, without a request, that the session has
 	// ended. nil = only Renew detects that.
 	Lost() <-chan struct{}
 

@@ -19,7 +19,7 @@ var (
 	// ErrPooler means that the connection goes through a transaction pooler, where session locks leak.
 	// Connect directly or through a pool in session mode.
 	ErrPooler = session.ErrPooler
-	// ErrStandby means that the server is a standby, which has a lock space of its own.
+	// ErrStandby means that the server is a standby, which has its own lock space.
 	ErrStandby = session.ErrStandby
 	// ErrLockTableFull means that the server has no room for more locks, or that MaxLocks allows no
 	// more.
