@@ -12,7 +12,7 @@ func (e *Elector) audit() error {
 	switch {
 	case err != nil:
 		if log := e.problem.about(err, e.log); log != nil {
-			log.Warn("something is wrong with the election, which goes on")
+			log.Warn("something is wrong with the election, which continues")
 		}
 	case e.problem.end():
 		e.log.Info("nothing is wrong with the election any more")

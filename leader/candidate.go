@@ -31,7 +31,7 @@ func (d *drive) follow() input {
 	}
 	if !d.awaitWork(d.config.DrainTimeout, quit.Done(), nil) {
 		if quit.Err() == nil {
-			d.log.Warn("work of an earlier leadership goes on: not standing for election until it ends")
+			d.log.Warn("work of an earlier leadership is still running: not standing for election until it ends")
 		}
 		if !d.awaitWork(0, quit.Done(), nil) {
 			return stop

@@ -195,7 +195,7 @@ func (e *Elector) Shutdown(ctx context.Context) error {
 	if l.over() {
 		return nil
 	}
-	return fmt.Errorf("leader: stopping %s, which goes on: %w", e.config.Name, context.Cause(ctx))
+	return fmt.Errorf("leader: stopping %s, which continues: %w", e.config.Name, context.Cause(ctx))
 }
 
 // StepDown gives up leadership in good order, as Shutdown does, and lets others lead. This node then makes

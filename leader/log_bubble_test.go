@@ -204,7 +204,7 @@ func TestAStoreThatStaysUnfitIsLoggedOnceAMinuteAndThatItIsOver(t *testing.T) {
 		backend.unfit.Store(nil)
 		s.at(151 * time.Second)
 		s.finish()
-		const wrong = `level=WARN msg="something is wrong with the election, which goes on" election=scheduler error="the table is gone"`
+		const wrong = `level=WARN msg="something is wrong with the election, which continues" election=scheduler error="the table is gone"`
 		assert.Equal(t, []string{
 			wrong, wrong + " for=1m0s", wrong + " for=2m0s", `level=INFO msg="nothing is wrong with the election any more" election=scheduler`,
 		}, about(log, "wrong with the election"))

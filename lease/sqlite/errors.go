@@ -17,7 +17,7 @@ import (
 // The conditions of a file that a *FileError reports.
 var (
 	ErrInUse    = errors.New("another process has the file open; stop it, or use another file")
-	ErrFull     = errors.New("disk is full; nothing was changed, and work goes on when there is space")
+	ErrFull     = errors.New("disk is full; nothing was changed, and the store works again when there is space")
 	ErrReadOnly = errors.New("file or its directory cannot be written; check owner, mode and mount")
 	ErrCorrupt  = errors.New("file is damaged; stop, keep a copy of it and of its -wal file, and restore a backup")
 	ErrForeign  = errors.New("file is no lease store of this version; use another file, or the version of pglatch that made it")

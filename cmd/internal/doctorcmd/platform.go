@@ -17,5 +17,5 @@ func platformOf(system string) (severity, string) {
 	case "windows":
 		return warn, clock + "; run, lease run and leader run cannot run a command (exit code 125)"
 	}
-	return warn, clock + "; a command of run, lease run and leader run goes on when pglatch itself is killed, and Ctrl-Z stops pglatch alone"
+	return warn, clock + "; a command of run, lease run and leader run keeps running when pglatch itself is killed, and Ctrl-Z stops only pglatch"
 }

@@ -144,7 +144,7 @@ func (r *run) loop() {
 			}
 			r.suspend(false)
 		case <-r.drained:
-			r.warn(func() { r.Logger.Warn("the command goes on after the signal that was passed on: stopping it") })
+			r.warn(func() { r.Logger.Warn("the command is still running after the signal that was passed on: stopping it") })
 			r.ask()
 		case <-r.look:
 			if !r.group.alive() {

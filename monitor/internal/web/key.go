@@ -177,23 +177,23 @@ func steps(k *incident.Key) (all []step) {
 		ask = ask || h.Process != nil && !h.Process.Silent
 	}
 	if ask && k.Shown && k.Kind == incident.Mutex {
-		all = append(all, step{"Ask the holder to release it, if its program looks at that (Lock.Asked):", "pglatch ask " + shell(commandKey(k))})
+		all = append(all, step{"Ask the holder to release it, if its program handles requests (Lock.Asked):", "pglatch ask " + shell(commandKey(k))})
 	}
 	if k.Kind == incident.Leading && k.Shown && ask {
-		all = append(all, step{"Have the leader stop its work, and another one lead, if its program allows it:", "pglatch leader resign " + shell(k.Tag.String())})
+		all = append(all, step{"Make the leader stop its work and let another one lead, if its program allows that:", "pglatch leader resign " + shell(k.Tag.String())})
 	}
 	for _, h := range k.Holders[:min(3, len(k.Holders))] {
 		if h.Node != "" && h.Process != nil && !h.Process.Silent {
-			all = append(all, step{"Have its node give up what it owns, if another shall have it:", "pglatch shards drain " + shell(k.Group) + " " + shell(h.Node)})
+			all = append(all, step{"To move it to another node, make its node give up its shards:", "pglatch shards drain " + shell(k.Group) + " " + shell(h.Node)})
 			continue
 		}
 		if h.Prepared {
 			all = append(all, step{"Find the prepared transaction, then commit it or roll it back:", "SELECT gid, prepared, owner FROM pg_prepared_xacts WHERE database = current_database();"})
 			continue
 		}
-		text := fmt.Sprintf("End the session of %s. Its work is told within milliseconds, if it runs; a stopped one when it goes on", h.Who())
+		text := fmt.Sprintf("End the session of %s. A running process detects the loss within milliseconds, a stopped one when it resumes", h.Who())
 		if h.Beside > 0 {
-			text += fmt.Sprintf("; it loses %s beside this one", incident.Count(h.Beside, "lock", "locks"))
+			text += fmt.Sprintf("; the session also loses %s besides this one", incident.Count(h.Beside, "lock", "locks"))
 		}
 		all = append(all, step{text + ":", fmt.Sprintf("pglatch terminate %d\nSELECT pg_terminate_backend(%d); -- the same, in psql", h.PID, h.PID)})
 	}
