@@ -14,6 +14,7 @@ const (
 	maxBurst     = 50 // events of a kind in one picture
 	maxFrames    = 1500
 	frameKeys    = 40
+	frameSpaces  = 20
 	frameEvery   = 5 * time.Second
 	slowAcquires = time.Second // the shortest acquisition that is an event
 	longHolds    = 10 * time.Second
@@ -48,7 +49,15 @@ type Frame struct {
 	Keys     []FrameKey
 	All      int // keys
 	Waiting  int
+	Spaces   []FrameSpace // those with the most waiters
 	Verdicts []Verdict
+}
+
+// A FrameSpace is a namespace in a Frame, without the keys of leaders.
+type FrameSpace struct {
+	Name           string
+	Waiting        int
+	Longest, Since time.Duration // the longest wait and hold
 }
 
 // A FrameKey is a key in a Frame.
@@ -239,7 +248,7 @@ func (p *Past) judged(now *Picture, found []Verdict) (changed bool) {
 }
 
 func frame(now *Picture, found []Verdict) Frame {
-	f := Frame{At: now.At, All: len(now.Keys), Verdicts: found}
+	f := Frame{At: now.At, All: len(now.Keys), Verdicts: found, Spaces: spaces(now)}
 	for _, k := range now.Keys {
 		f.Waiting += len(k.Waiters)
 	}
@@ -251,6 +260,26 @@ func frame(now *Picture, found []Verdict) Frame {
 		f.Keys = append(f.Keys, fk)
 	}
 	return f
+}
+
+func spaces(now *Picture) (all []FrameSpace) {
+	at := map[string]int{}
+	for _, k := range now.Keys {
+		if k.Leads() {
+			continue
+		}
+		i, ok := at[k.Namespace]
+		if !ok {
+			i = len(all)
+			at[k.Namespace], all = i, append(all, FrameSpace{Name: k.Namespace})
+		}
+		s := &all[i]
+		s.Waiting, s.Longest, s.Since = s.Waiting+len(k.Waiters), max(s.Longest, k.Longest()), max(s.Since, k.Since())
+	}
+	slices.SortStableFunc(all, func(a, b FrameSpace) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Since, a.Since))
+	})
+	return slices.Clip(all[:min(frameSpaces, len(all))])
 }
 
 // forget enforces the bounds.

@@ -86,3 +86,23 @@ func TestThePastHasAnEnd(t *testing.T) {
 	_, ok := past.At(start)
 	assert.True(t, ok, "before the first there is the first")
 }
+
+func TestAFrameHasTheNamespacesWithTheMostWaiters(t *testing.T) {
+	t.Parallel()
+	w := two()
+	w.holds("a", 1, key(2, 8))
+	for range 3 {
+		w.waits("b", 0, key(2, 8)).Age = time.Second
+	}
+	w.look(4 * time.Minute)
+	frames := w.memory.Past().Frames
+	assert.Equal(t, []incident.FrameSpace{
+		{Name: "stock", Waiting: 3, Longest: 4*time.Minute + time.Second, Since: 4 * time.Minute},
+		{Name: "order", Waiting: 1, Longest: 4 * time.Minute, Since: 4 * time.Minute},
+	}, frames[len(frames)-1].Spaces)
+
+	leads := elects("leader", "follower")
+	leads.row(7, "a", key(9, 100), true)
+	leads.look(0)
+	assert.Empty(t, leads.memory.Past().Frames[0].Spaces, "a leader holds its key for as long as it runs")
+}

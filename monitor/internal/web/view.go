@@ -41,6 +41,7 @@ type view struct {
 	Leases      *leasesView
 	Fleet       *fleetView
 	Past        *pastView
+	Hour        *hourView
 	Frame       *frameView
 	Incident    *incidentView
 	Recording   bool
@@ -249,7 +250,8 @@ func hash(s string) uint64 {
 // now is the view of the table of keys.
 func now(v *view, r *http.Request) {
 	v.Title = "Now"
-	v.Parts = []string{"verdicts", "paging"}
+	v.Parts = []string{"verdicts", "paging", "hour"}
+	v.Hour = v.hour()
 	if v.problem = v.Query.read(r.URL.Query()); v.problem != "" {
 		v.status = http.StatusBadRequest
 		return

@@ -282,3 +282,26 @@ func TestACardNamesWhoAndLinksItsKeys(t *testing.T) {
 	}
 	assert.NotContains(t, get(t, few, "/").Body.String(), "more key", "control: three have links")
 }
+
+func TestTheLastHourIsOnTheFirstPage(t *testing.T) {
+	t.Parallel()
+	_, p := newWorld(3)
+	for range 8 {
+		get(t, p, "/")
+	}
+	_, hour, found := strings.Cut(get(t, p, "/").Body.String(), "The last hour")
+	require.True(t, found)
+	for _, want := range []string{
+		"<bdi>order</bdi>", `aria-label="1 waited at most"`, `aria-label="held for at most `, "raised", "has held order/0&lt;b&gt;", `href="happened"`,
+	} {
+		assert.Contains(t, hour, want)
+	}
+	_, waiting, _ := strings.Cut(hour, `1 waited at most"><path d="`)
+	path, _, _ := strings.Cut(waiting, `"`)
+	assert.Equal(t, 1, strings.Count(path, "M"), "it was seen without a gap: %s", path)
+	assert.NotContains(t, path, "M0 ", "control: nothing is drawn for the time before")
+
+	_, none := newWorld(0)
+	_, hour, _ = strings.Cut(get(t, none, "/").Body.String(), "The last hour")
+	assert.NotContains(t, hour, "has held", "control")
+}
