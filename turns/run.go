@@ -74,7 +74,8 @@ func (s *server) turn(ctx context.Context, t *Turn, f *found) ending {
 	t.key = key
 	lock, err := s.mutex(ctx, key)
 	if err != nil {
-		if !errors.Is(err, advisory.ErrTimeout) && ctx.Err() == nil {
+		full := errors.Is(err, advisory.ErrLockTableFull)
+		if again := full && s.isFull(); !again && !errors.Is(err, advisory.ErrTimeout) && ctx.Err() == nil {
 			c.Logger.Warn("turns_mutex_failed", slog.String("mailbox", c.Name), slog.String("key", key.String()), slog.Any("error", err))
 		}
 		return ending{given: true, pause: pause.Jitter(heldPause, 0.5)}
@@ -85,6 +86,7 @@ func (s *server) turn(ctx context.Context, t *Turn, f *found) ending {
 		err = s.consume(lock.Context(), t)
 	}
 	cause := context.Cause(lock.Context())
+	defer s.hasRoom()
 	if released := lock.Release(); released != nil {
 		c.Logger.Warn("turns_mutex_lost", slog.String("mailbox", c.Name), slog.String("key", key.String()), slog.Any("error", released))
 	}
@@ -98,6 +100,23 @@ func (s *server) turn(ctx context.Context, t *Turn, f *found) ending {
 		err = t.stale()
 	}
 	return ending{err: err, pause: pause.Backoff(t.claim.Attempts-1, c.Pause, c.MaxPause), dead: t.claim.Attempts >= c.MaxAttempts}
+}
+
+// isFull notes that the Locker is full, and reports whether that was known. Until a turn gives its lock back, or for a second,
+// the server claims nothing.
+func (s *server) isFull() (known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known = time.Now().Before(s.fullUntil)
+	s.fullUntil = time.Now().Add(lookEvery)
+	return known
+}
+
+// hasRoom notes that a turn has given its lock back.
+func (s *server) hasRoom() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fullUntil = time.Time{}
 }
 
 // mutex takes the mutex of an entity. The previous turn can still hold it, because a turn gives it back after its

@@ -87,6 +87,8 @@ type server struct {
 	mu      sync.Mutex
 	turns   map[int64]*Turn // by token
 
+	fullUntil time.Time // until then the Locker has no room for a further mutex
+
 	// The loop's.
 	awakeUntil, lastLook, lastSweep time.Time
 }
@@ -219,6 +221,9 @@ func (s *server) fill(ctx, life context.Context) (claimed bool, err error) {
 func (s *server) free() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if time.Now().Before(s.fullUntil) {
+		return 0
+	}
 	return s.m.config.Concurrency - len(s.turns)
 }
 
