@@ -228,19 +228,28 @@ func TestAStoppedProcessDoesNotCommitAfterALaterTurnBegan(t *testing.T) {
 	}
 }
 
+// holdTTL is how long a process that holds its turns may be silent. A busy machine needs time for as many turns as the long
+// form has. A process whose session ends before it has all of them begins no more, because its handlers do not end.
+func holdTTL(t *testing.T) time.Duration {
+	t.Helper()
+	return soak.Size(t, ttl, 5*ttl)
+}
+
 // resume has a process stop with a turn of each entity, which another process then has. The first one goes on and commits.
 // It returns how many commits there were, and requires that the check of stale commits finds what a control committed.
 func (b *bench) resume(t *testing.T, entities int, control bool) int {
 	t.Helper()
 	begun := func() int { return dbtest.Ask[int](b.Database, `SELECT count(*) FROM begun`) }
-	old := proctest.Start(t, proctest.As(t, holding, node{b.DSN, "old", entities}))
+	old := proctest.Start(t, proctest.As(t, holding, node{b.DSN, "old", entities, holdTTL(t)}))
+	defer old.Kill() // the next round needs its connections
 	for i := range entities {
 		_, err := b.send(t.Context(), fmt.Sprintf("e%d", i), fmt.Sprint(i), false)
 		require.NoError(t, err)
 	}
 	await.Until(t, await.Patience, func() bool { return begun() == entities })
 	old.Signal(syscall.SIGSTOP)
-	later := proctest.Start(t, proctest.As(t, holding, node{b.DSN, "later", entities}))
+	later := proctest.Start(t, proctest.As(t, holding, node{b.DSN, "later", entities, holdTTL(t)}))
+	defer later.Kill()
 	await.Until(t, await.Patience, func() bool { return begun() == 2*entities }, "the same messages")
 	old.Signal(syscall.SIGCONT)
 	old.Tell("commit")

@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 type node struct {
 	DSN, Name string
 	Workers   int // 0 = the default
+	TTL       time.Duration
 }
 
 // tables are what handlers write. Their numbers come from one sequence, so that they can be compared.
@@ -67,7 +68,7 @@ func (n node) open(ctx context.Context) (*turns.Mailbox, *pgxpool.Pool, error) {
 	}
 	var locker *advisory.Locker
 	for locker == nil { // a slow machine, or a session that was terminated meanwhile
-		locker, err = advisory.Open(ctx, advisory.Config{DSN: n.DSN, LocksPerConn: 100, SessionTTL: ttl, ApplicationName: n.Name})
+		locker, err = advisory.Open(ctx, advisory.Config{DSN: n.DSN, LocksPerConn: 100, SessionTTL: n.TTL, ApplicationName: n.Name})
 		if err != nil && pause.For(ctx, 100*time.Millisecond) != nil {
 			return nil, nil, err
 		}

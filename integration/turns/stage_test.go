@@ -50,7 +50,7 @@ func (s *stage) start(t *testing.T, name string) {
 	t.Helper()
 	dsn, err := s.networks[name].URL(s.server.DSN(""))
 	require.NoError(t, err)
-	s.processes[name] = proctest.Start(t, proctest.As(t, serving, node{dsn, name, s.workers}))
+	s.processes[name] = proctest.Start(t, proctest.As(t, serving, node{dsn, name, s.workers, ttl}))
 }
 
 // silent waits until the server has ended the sessions of a node's Locker, and so freed its locks.
