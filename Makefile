@@ -20,6 +20,8 @@ NESTED := leader/kubernetes adapters/clientgolock lease/etcd cmd/pglatch-kuberne
 NESTED_PLAIN := integration/thirdparty/bench examples/thirdparty/cluster integration/thirdparty/prometheus
 # Packages whose explorations have one goroutine. Their tests are not in a run with the race detector.
 PURE := internal/locktable leader/shards/internal/plan
+# All others; all, if there is no race detector.
+TESTED := $(if $(RACE),$$($(GO) list ./... | grep -v $(foreach p,$(PURE),-e '/$(p)$$')),./...)
 # Each nested module once.
 LINTED := $(filter-out integration/% examples/%,$(NESTED)) integration/thirdparty examples/thirdparty
 # The packages with the slowest tests start first. go test ignores that they are listed twice.
@@ -69,7 +71,7 @@ test: ## run all tests on a real PostgreSQL, with the race detector; after a fai
 	@echo "== compile, each package by name; the first time it takes minutes"
 	$(GO) build -v $(RACE) ./...
 	$(TRY) \
-	try $(WITHPG) $(GOTEST) $(RACE) -shuffle=on $(AT_ONCE) -timeout 20m $(SLOW) ./...; \
+	try $(WITHPG) $(GOTEST) $(RACE) -shuffle=on $(AT_ONCE) -timeout 20m $(SLOW) $(TESTED); \
 	try $(WITHPG) sh -c 'printf "%s\n" $(if $(RACE),$(PURE)) $(foreach m,$(NESTED),"$(strip $(m) $(RACE))") $(NESTED_PLAIN) | \
 		xargs -P 3 -L 1 sh -c '\''dir=$$1; shift; exec $(GOTEST) -C $$dir "$$@" -shuffle=on -timeout 15m ./...'\'' -' \
 	$(TRY_END)
