@@ -55,6 +55,9 @@ func (m *Mailbox) Serve(ctx context.Context, handler Handler) error {
 		return fmt.Errorf("%w: the handler is nil", ErrInvalid)
 	}
 	if err := m.register(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // shut down before it started
+		}
 		return err
 	}
 	for failures := 0; ctx.Err() == nil; failures++ {

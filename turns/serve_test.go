@@ -398,3 +398,11 @@ func TestACommitThatEndsItsTransactionIsRefused(t *testing.T) {
 	require.NoError(t, await.Receive(t, await.Soon, results))
 	await.Until(t, await.Soon, func() bool { return b.empty(t) })
 }
+
+func TestServeIsNoErrorIfItsContextEndsBeforeItHasStarted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, b.Serve(ctx, func(context.Context, *turns.Turn) error { return nil }))
+}
