@@ -2,8 +2,6 @@ package docs_test
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/gosource"
 )
 
 // section returns the text of a page under the heading of level two that ends with a text.
@@ -37,20 +37,14 @@ func TestTheErrorsPageHasEverySentinel(t *testing.T) {
 		"lease": "lease and once", "lease/leasehttp": "lease and once", "lease/postgres": "lease and once", "once": "lease and once",
 	} {
 		body, found := section(t, "reference/errors.md", ends), 0
-		paths, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
-		require.NoError(t, err)
-		for _, path := range paths {
-			if strings.HasSuffix(path, "_test.go") {
-				continue
-			}
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-			require.NoError(t, err)
+		source := gosource.Parse(t, filepath.Join("..", dir))
+		for i, file := range source.Files {
 			ast.Inspect(file, func(n ast.Node) bool {
 				if spec, ok := n.(*ast.ValueSpec); ok {
 					for _, name := range spec.Names {
 						if sentinel.MatchString(name.Name) {
 							found++
-							assert.Regexp(t, `\b`+name.Name+"`", body, "%s: its section of reference/errors.md", path)
+							assert.Regexp(t, `\b`+name.Name+"`", body, "%s: its section of reference/errors.md", source.Paths[i])
 						}
 					}
 				}

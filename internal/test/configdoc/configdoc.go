@@ -3,17 +3,15 @@
 package configdoc
 
 import (
-	"bytes"
 	"go/ast"
-	"go/parser"
-	"go/printer"
 	"go/token"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/gosource"
 )
 
 // A Field is one field of a configuration, or several that share a comment.
@@ -51,12 +49,12 @@ func Fields(tb testing.TB, dir, name string) (fields []Field) {
 			require.NotEmpty(tb, fields, "%s.%s has no comment", name, names[0])
 			last := &fields[len(fields)-1]
 			last.Names = append(last.Names, names...)
-			if typ := p.text(tb, f.Type); typ != last.Type {
+			if typ := p.Text(tb, f.Type); typ != last.Type {
 				last.Type += ", " + typ
 			}
 			continue
 		}
-		field := Field{Names: names, Type: p.text(tb, f.Type)}
+		field := Field{Names: names, Type: p.Text(tb, f.Type)}
 		field.read(f.Doc.Text(), p.constants)
 		fields = append(fields, field)
 	}
@@ -139,22 +137,16 @@ func named(text string, constants map[string]string) string {
 
 // A code is what the files of a package say.
 type code struct {
-	set       *token.FileSet
+	gosource.Package
+
 	types     map[string]ast.Expr
 	constants map[string]string // as people read them
 }
 
 func parse(tb testing.TB, dir string) code {
 	tb.Helper()
-	p := code{token.NewFileSet(), map[string]ast.Expr{}, map[string]string{}}
-	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	require.NoError(tb, err)
-	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(p.set, path, nil, parser.ParseComments|parser.SkipObjectResolution)
-		require.NoError(tb, err)
+	p := code{gosource.Parse(tb, dir), map[string]ast.Expr{}, map[string]string{}}
+	for _, file := range p.Files {
 		for _, decl := range file.Decls {
 			if group, ok := decl.(*ast.GenDecl); ok {
 				p.add(tb, group)
@@ -173,18 +165,11 @@ func (p code) add(tb testing.TB, group *ast.GenDecl) {
 		case *ast.ValueSpec:
 			if group.Tok == token.CONST && len(spec.Values) == len(spec.Names) {
 				for i, name := range spec.Names {
-					p.constants[name.Name] = readable(p.text(tb, spec.Values[i]))
+					p.constants[name.Name] = readable(p.Text(tb, spec.Values[i]))
 				}
 			}
 		}
 	}
-}
-
-func (p code) text(tb testing.TB, node ast.Expr) string {
-	tb.Helper()
-	var text bytes.Buffer
-	require.NoError(tb, printer.Fprint(&text, p.set, node))
-	return text.String()
 }
 
 var (
