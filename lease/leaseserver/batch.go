@@ -200,14 +200,14 @@ func (b *batch) run(lines [][]int) {
 // one carries out one operation. It refuses the operation if the batch has already taken as long
 // as one operation may take, or if the client has left.
 func (b *batch) one(i int) {
-	defer func() {
-		if r := recover(); r != nil {
-			b.refuse(i, b.panicked(b.ctx, r))
-		}
-	}()
+	if err := b.survive(b.ctx, func() error { return b.operate(i) }); err != nil {
+		b.refuse(i, err)
+	}
+}
+
+func (b *batch) operate(i int) error {
 	if time.Since(b.start) > b.StoreTimeout || b.ctx.Err() != nil {
-		b.refuse(i, &lease.BusyError{Retry: pause.AtMost(wire.DefaultRetry), Cause: cmp.Or(context.Cause(b.ctx), errNotReached)})
-		return
+		return &lease.BusyError{Retry: pause.AtMost(wire.DefaultRetry), Cause: cmp.Or(context.Cause(b.ctx), errNotReached)}
 	}
 	var err error
 	result := wire.BatchResult{Status: http.StatusOK}
@@ -224,23 +224,26 @@ func (b *batch) one(i int) {
 	default:
 		result.Released, err = pointer(b.releaseLease(b.ctx, o.Release.Lock, &o.Release.ReleaseBody))
 	}
-	if err != nil {
-		b.refuse(i, err)
-		return
+	if err == nil {
+		b.results[i] = result
 	}
-	b.results[i] = result
+	return err
 }
 
 // renewAll carries out renewals of different locks.
 func (b *batch) renewAll(all []int) {
-	defer func() {
-		if r := recover(); r != nil {
-			err := b.panicked(b.ctx, r)
-			for _, i := range all {
-				b.refuse(i, err)
-			}
+	err := b.survive(b.ctx, func() error {
+		b.renewEach(all)
+		return nil
+	})
+	if err != nil {
+		for _, i := range all {
+			b.refuse(i, err)
 		}
-	}()
+	}
+}
+
+func (b *batch) renewEach(all []int) {
 	var requests []lease.RenewRequest
 	var index []int
 	for _, i := range all {

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/problem"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
@@ -18,21 +18,20 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // answer makes an http.Handler of a handler: an error or a panic is answered with a problem.
 func (s *Server) answer(next handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if v := recover(); v != nil {
-				s.fail(w, r, s.panicked(r.Context(), v))
-			}
-		}()
-		if err := next(w, r); err != nil {
+		if err := s.survive(r.Context(), func() error { return next(w, r) }); err != nil {
 			s.fail(w, r, err)
 		}
 	})
 }
 
-// panicked returns the error for a request whose handling panicked.
-func (s *Server) panicked(ctx context.Context, v any) error {
-	s.Logger.LogAttrs(ctx, slog.LevelError, "handler_panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
-	return wire.Refuse(wire.TypeInternal, "panic")
+// survive calls f. If f panics, survive logs that, and returns the error to answer with.
+func (s *Server) survive(ctx context.Context, f func() error) error {
+	err := background.Call(f, func(error) {})
+	if p, ok := err.(*background.PanicError); ok { //nolint:errorlint // of this call, and not of one inside f
+		s.Logger.LogAttrs(ctx, slog.LevelError, "handler_panicked", slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)))
+		return wire.Refuse(wire.TypeInternal, "panic")
+	}
+	return err
 }
 
 // fail answers with a problem.

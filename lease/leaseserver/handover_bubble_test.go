@@ -63,7 +63,7 @@ func TestManyRenewalsTakeTheTimeOfOne(t *testing.T) {
 		require.NoError(t, err)
 		all := make([]lease.RenewRequest, 100)
 		began := time.Now()
-		results, err := s.meter.renewAll(t.Context(), all, s.panicked)
+		results, err := s.meter.renewAll(t.Context(), all, s.survive)
 		require.NoError(t, err)
 		assert.Equal(t, s.StoreTimeout, time.Since(began))
 		busy := 0

@@ -15,7 +15,7 @@ import (
 // renewMany carries out renewals that are allowed and valid. If it returns an error, there are no
 // results.
 func (s *Server) renewMany(ctx context.Context, requests []lease.RenewRequest) ([]lease.RenewResult, error) {
-	results, err := s.meter.renewAll(ctx, requests, s.panicked)
+	results, err := s.meter.renewAll(ctx, requests, s.survive)
 	for i := range requests {
 		if err != nil {
 			s.metrics.request(opRenew, err)
@@ -37,7 +37,7 @@ var errNotReached = errors.New("the store took too long for those before")
 
 // renewAll renews many leases in one operation, if the store can do that. Else it renews them one
 // by one, within the time of one.
-func (m *meter) renewAll(ctx context.Context, all []lease.RenewRequest, panicked func(context.Context, any) error) ([]lease.RenewResult, error) {
+func (m *meter) renewAll(ctx context.Context, all []lease.RenewRequest, survive func(context.Context, func() error) error) ([]lease.RenewResult, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -59,7 +59,7 @@ func (m *meter) renewAll(ctx context.Context, all []lease.RenewRequest, panicked
 	renewing.SetLimit(renewAtOnce)
 	for i, r := range all {
 		renewing.Go(func() error {
-			results[i] = m.renewOne(ctx, r, panicked)
+			results[i].Err = survive(ctx, func() (err error) { results[i].Lease, err = m.renewOne(ctx, r); return err })
 			return nil
 		})
 	}
@@ -67,18 +67,13 @@ func (m *meter) renewAll(ctx context.Context, all []lease.RenewRequest, panicked
 }
 
 // renewOne does one of many renewals, within the time that is left for all.
-func (m *meter) renewOne(ctx context.Context, r lease.RenewRequest, panicked func(context.Context, any) error) (result lease.RenewResult) {
+func (m *meter) renewOne(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
 	if ctx.Err() != nil {
-		return lease.RenewResult{Err: &lease.BusyError{Retry: pause.AtMost(wire.DefaultRetry), Cause: errNotReached}}
+		return lease.Lease{}, &lease.BusyError{Retry: pause.AtMost(wire.DefaultRetry), Cause: errNotReached}
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			result = lease.RenewResult{Err: panicked(ctx, v)}
-		}
-	}()
 	start := time.Now()
-	result.Lease, result.Err = m.store.Renew(ctx, r)
-	m.metrics.observe(opRenew, start, result.Err)
-	m.tell(r.Name, result.Err)
-	return result
+	renewed, err := m.store.Renew(ctx, r)
+	m.metrics.observe(opRenew, start, err)
+	m.tell(r.Name, err)
+	return renewed, err
 }
