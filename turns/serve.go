@@ -54,10 +54,7 @@ func (m *Mailbox) Serve(ctx context.Context, handler Handler) error {
 	case handler == nil:
 		return fmt.Errorf("%w: the handler is nil", ErrInvalid)
 	}
-	if err := m.register(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil // shut down before it started
-		}
+	if err := m.register(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
 	for failures := 0; ctx.Err() == nil; failures++ {
