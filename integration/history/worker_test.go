@@ -198,18 +198,23 @@ func (f *fighter) worker(ctx context.Context, i, w int) {
 	for ctx.Err() == nil {
 		key := rand.Int64N(keys)
 		if rand.IntN(8) == 0 {
-			f.inTx(ctx, key)
+			f.inTx(ctx, i, w, key)
 		} else {
 			f.hold(ctx, i, w, key)
 		}
 	}
 }
 
+// emitter returns what writes events of a caller.
+func (f *fighter) emitter(i int, who string, key int64) (emit func(trace.Kind)) {
+	return func(kind trace.Kind) {
+		f.traces[i].Emit(trace.Event{Kind: kind, Key: agents.ID(key).String(), Who: who})
+	}
+}
+
 // hold takes a lock, does a read-modify-write under it and gives it back.
 func (f *fighter) hold(ctx context.Context, i, w int, key int64) {
-	emit := func(kind trace.Kind) {
-		f.traces[i].Emit(trace.Event{Kind: kind, Key: agents.ID(key).String(), Who: strconv.Itoa(w)})
-	}
+	emit := f.emitter(i, strconv.Itoa(w), key)
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if rand.IntN(10) == 0 {
@@ -280,27 +285,39 @@ func (f *fighter) client(ctx context.Context, key int64) error {
 
 // inTx increments a counter with a read and a write in a transaction that has
 // the lock.
-func (f *fighter) inTx(ctx context.Context, key int64) {
+func (f *fighter) inTx(ctx context.Context, i, w int, key int64) {
+	emit := f.emitter(i, "tx "+strconv.Itoa(w), key)
 	err := func() error {
 		tx, err := f.work.Begin(ctx)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+		rollback := func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }
+		emit(trace.Ask)
 		if !f.job.NoLock {
 			options := advisory.TxOptions{Wait: rand.N(time.Second) + 1}
 			if err := advisory.LockTx(ctx, tx, options, agents.ID(key)); err != nil {
+				emit(trace.Refused)
+				rollback()
 				return err
 			}
 		}
+		emit(trace.Acquired)
+		defer func() {
+			rollback()
+			emit(trace.Released)
+		}()
+		ctx := context.WithoutCancel(ctx) // a canceled statement would end the session, and with it the lock, before Release
 		var n int64
-		if err := tx.QueryRow(ctx, "SELECT n FROM counter_tx WHERE key = $1", key).Scan(&n); err != nil {
+		err = tx.QueryRow(ctx, "SELECT n FROM counter_tx WHERE key = $1", key).Scan(&n)
+		if err == nil {
+			_, err = tx.Exec(ctx, "UPDATE counter_tx SET n = $2 WHERE key = $1", key, n+1)
+		}
+		emit(trace.Release)
+		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE counter_tx SET n = $2 WHERE key = $1", key, n+1); err != nil {
-			return err
-		}
-		return tx.Commit(context.WithoutCancel(ctx))
+		return tx.Commit(ctx)
 	}()
 	if err != nil {
 		f.expect(err)

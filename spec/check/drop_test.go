@@ -90,7 +90,7 @@ func ending(run []trace.Event, i int) bool {
 var worth = map[string]struct{ without, swapped int }{
 	"elections": {181, 170},
 	"leases":    {30, 27},
-	"locks":     {237, 208},
+	"locks":     {250, 203},
 	"incident":  {29, 15},
 	"shards":    {192, 32},
 }

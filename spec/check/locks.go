@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/trace"
 )
 
-// Locks replays a run of callers of Lockers; each Locker is a process of the run. One Locker decides with its lock table, whose
+// Locks replays a run of callers of Lockers and of LockTx; each Locker is a process of the run. One Locker decides with its lock table, whose
 // events internal/test/tabletrace replays. Between Lockers the server decides, so there is no machine to link, and the check
 // has rules of its own. TestTheTablesAcceptRandomWalksOfTheirModels compares them with spec/session.pml:
 //
