@@ -56,7 +56,7 @@ var pooledCommands = []pooledCommand{
 	{line: "leader run @9 --create-table -- true", says: "work_began", refused: true, refusedCode: 69},
 	{line: "leader status @9", code: 3, says: "nobody leads"},
 	{line: "leader watch @9", says: "nobody leads", serves: true},
-	{line: "load --target lease --store postgres --clients 4 --duration 300ms --locks 3", says: "fenced writes"},
+	{line: "load --target lease --store postgres --clients 4 --duration 3s --locks 3", says: "fenced writes"},
 	{line: "ls", says: "@78"},
 	{line: "migrate", says: "nothing was changed"},
 	{line: "run @5 -- echo it ran", says: "it ran", refused: true, refusedCode: 69},

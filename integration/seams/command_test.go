@@ -46,7 +46,7 @@ var commands = []entry{
 	{"pglatch turns purge", finds("turns purge agent/78 --yes")},
 	{"pglatch serve locks", serves("msg=serving", "serve locks --store postgres --listen 127.0.0.1:0")},
 	{"pglatch serve monitor", serves("msg=serving", "serve monitor --listen 127.0.0.1:0")},
-	{"pglatch load", command("load --target lease --store postgres --clients 2 --duration 2s --locks 2")},
+	{"pglatch load", command("load --target lease --store postgres --clients 2 --duration 4s --locks 2")},
 }
 
 // elsewhere are the commands that connect to no database.
