@@ -81,6 +81,9 @@ func (s *server) claim(ctx context.Context, most int) (claims []claimed, all map
 			})
 		}
 		second.Queue(commitSQL)
+		// If ctx ends during the commit, the turns are known, and are given back without an attempt.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementBound)
+		defer cancel()
 		return conn.SendBatch(ctx, &second).Close()
 	})
 	if err != nil {
