@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"path"
 	"strconv"
@@ -11,20 +12,28 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/web"
 )
 
-// A LockServer is a lock server whose health and leases a Site shows. Leases is a *leasehttp.Client, or another store.
+// A LockServer is a lock server whose health and leases a Site shows.
 type LockServer struct {
-	Name   string // as Config.Name
-	Leases LeaseLister
+	Name   string      // unique among the databases and lock servers of the Site, spelled as Config.Name
+	Leases LeaseLister // a *leasehttp.Client, or another store
 }
 
-// AddLockServers adds lock servers to the list, before the first request. It reads each at most once a second, and only
-// while somebody looks. One that does not answer delays nothing.
+// AddLockServers adds lock servers to the list, before the first request. The Site reads each of them at most once a
+// second, and only while it has viewers. A server that does not answer within 1.5 s is shown as down, and does not delay
+// the others. After an error, a *ConfigError, no server has been added.
 func (s *Site) AddLockServers(servers ...LockServer) error {
+	names := maps.Clone(s.names)
 	for _, server := range servers {
-		if !validName.MatchString(server.Name) || s.names[server.Name] {
+		if !validName.MatchString(server.Name) || names[server.Name] {
 			return &ConfigError{"Name", strconv.Quote(server.Name), "give each lock server a name of its own, as to a database"}
 		}
-		s.names[server.Name] = true
+		if server.Leases == nil {
+			return &ConfigError{"Leases", "nil", "give the lock server " + server.Name + " a client, or a store"}
+		}
+		names[server.Name] = true
+	}
+	s.names = names
+	for _, server := range servers {
 		s.site.Add(web.LockServer{Name: server.Name, List: func(ctx context.Context, r lease.ListRequest) web.Records { return server.Leases.List(ctx, r) }})
 	}
 	return nil

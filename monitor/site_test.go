@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"runtime"
 	"testing"
 	"time"
 
@@ -68,6 +69,30 @@ func TestASiteHasLockServersWithTheirHealth(t *testing.T) {
 	assert.Contains(t, get(t, site, "/verdicts").Body.String(), `"down":["denied","odd","shop"]`)
 }
 
+// The code of a program must not end the process, or hold up what else is on the list.
+func TestALockServersHostileCodeHurtsOnlyItself(t *testing.T) {
+	t.Parallel()
+	site, err := monitor.NewSite()
+	require.NoError(t, err)
+	never := make(chan struct{})
+	defer close(never)
+	require.NoError(t, site.AddLockServers(
+		monitor.LockServer{Name: "good", Leases: leasetest.NewStore()},
+		monitor.LockServer{Name: "panics", Leases: lists(func(context.Context, lease.ListRequest) iter.Seq2[lease.Record, error] { panic("a bug") })},
+		monitor.LockServer{Name: "exits", Leases: lists(func(context.Context, lease.ListRequest) iter.Seq2[lease.Record, error] {
+			runtime.Goexit()
+			return nil
+		})},
+		monitor.LockServer{Name: "hangs", Leases: lists(func(context.Context, lease.ListRequest) iter.Seq2[lease.Record, error] {
+			<-never
+			return func(func(lease.Record, error) bool) {}
+		})},
+	))
+	for range 2 {
+		assert.Contains(t, get(t, site, "/verdicts").Body.String(), `"down":["panics","exits","hangs"]`)
+	}
+}
+
 func TestNamesInASiteAreUnique(t *testing.T) {
 	t.Parallel()
 	m, err := monitor.Open(monitor.Config{Name: "shop", DSN: "postgres://nobody@127.0.0.1:1/shop?sslmode=disable"})
@@ -79,8 +104,11 @@ func TestNamesInASiteAreUnique(t *testing.T) {
 		var bad *monitor.ConfigError
 		require.ErrorAs(t, site.AddLockServers(monitor.LockServer{Name: name}), &bad, name)
 	}
-	require.NoError(t, site.AddLockServers(monitor.LockServer{Name: "locks"}), "control")
-	require.Error(t, site.AddLockServers(monitor.LockServer{Name: "locks"}))
+	locks, more := monitor.LockServer{Name: "locks", Leases: leasetest.NewStore()}, monitor.LockServer{Name: "more", Leases: leasetest.NewStore()}
+	require.Error(t, site.AddLockServers(more, monitor.LockServer{Name: "locks"}), "nobody can read it")
+	require.Error(t, site.AddLockServers(more, locks, locks))
+	require.NoError(t, site.AddLockServers(locks, more), "control: a refused call has added none")
+	require.Error(t, site.AddLockServers(locks))
 	_, err = monitor.NewSite(m, m)
 	require.Error(t, err)
 }

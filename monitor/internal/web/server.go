@@ -3,10 +3,11 @@ package web
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -32,34 +33,61 @@ type serverState struct {
 // A serverReader reads a lock server for all viewers, once in serverEvery.
 type serverReader struct {
 	server LockServer
-	turn   chan struct{} // has one element while nobody reads
-	state  serverState
-	at     time.Time // of the last read
+
+	mu   sync.Mutex
+	last *serverRead // nil = none yet
 }
 
-func newServerReader(server LockServer) *serverReader {
-	r := &serverReader{server: server, turn: make(chan struct{}, 1)}
-	r.turn <- struct{}{}
-	return r
+// A serverRead is one read, and its waiting viewers. Its results are written before done is closed.
+type serverRead struct {
+	done  chan struct{}
+	state serverState
+	ended time.Time
 }
 
-// look returns the newest state. The end of ctx ends the read.
-func (r *serverReader) look(ctx context.Context) serverState {
+// fresh reports whether a viewer may use this read instead of a new one.
+func (f *serverRead) fresh() bool {
+	if f == nil {
+		return false
+	}
 	select {
-	case <-r.turn:
-		defer func() { r.turn <- struct{}{} }()
+	case <-f.done:
+		return time.Since(f.ended) < serverEvery
+	default:
+		return true
+	}
+}
+
+// look returns the newest state. If ctx ends, the read continues for other viewers, until siteWait.
+func (r *serverReader) look(ctx context.Context) serverState {
+	r.mu.Lock()
+	if !r.last.fresh() {
+		r.last = &serverRead{done: make(chan struct{})}
+		go r.run(r.last)
+	}
+	f := r.last
+	r.mu.Unlock()
+	select {
+	case <-f.done:
+		return f.state
 	case <-ctx.Done():
 		return serverState{err: context.Cause(ctx)}
 	}
-	if !r.at.IsZero() && time.Since(r.at) < serverEvery {
-		return r.state
+}
+
+// run reads the server. List can be code of the program: it may panic, end its goroutine, or never return.
+func (r *serverReader) run(f *serverRead) {
+	defer close(f.done)
+	ctx, cancel := context.WithTimeout(context.Background(), siteWait)
+	defer cancel()
+	err := background.Outlive(func() error {
+		f.state = r.read(ctx)
+		return nil
+	})
+	if err != nil {
+		f.state = serverState{err: err}
 	}
-	state := r.read(ctx)
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return state // the viewer left, which says nothing about the server
-	}
-	r.state, r.at = state, time.Now()
-	return state
+	f.ended = time.Now()
 }
 
 func (r *serverReader) read(ctx context.Context) (s serverState) {

@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
-// siteWait is how long the list waits for one database.
+// siteWait is how long the list waits for one database or lock server.
 const siteWait = 1500 * time.Millisecond
 
 // A Database is one of a Site.
@@ -38,7 +38,7 @@ func NewSite(databases []Database, refuse func(w http.ResponseWriter, status int
 }
 
 // Add adds a lock server, before the first request.
-func (s *Site) Add(server LockServer) { s.servers = append(s.servers, newServerReader(server)) }
+func (s *Site) Add(server LockServer) { s.servers = append(s.servers, &serverReader{server: server}) }
 
 // A siteView is the data of the list.
 type siteView struct {
@@ -77,10 +77,11 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.live(w, r)
 	case "metrics":
 		var m metrics
-		for i, seen := range s.look(r.Context()) {
+		databases, servers := s.look(r.Context())
+		for i, seen := range databases {
 			m.add(s.databases[i].Name, seen.state)
 		}
-		for _, server := range s.lookAtServers(r.Context()) {
+		for _, server := range servers {
 			m.addServer(server)
 		}
 		m.write(w)
@@ -97,40 +98,28 @@ type seen struct {
 	err   error
 }
 
-// look asks all databases at once. None waits for another.
-func (s *Site) look(ctx context.Context) []seen {
+// look asks all databases and lock servers at once. None waits for another.
+func (s *Site) look(ctx context.Context) ([]seen, []serverView) {
 	ctx, cancel := context.WithTimeout(ctx, siteWait)
 	defer cancel()
-	all := make([]seen, len(s.databases))
+	databases, servers := make([]seen, len(s.databases)), make([]serverView, len(s.servers))
 	var work sync.WaitGroup
 	for i, d := range s.databases {
-		work.Go(func() { all[i].state, all[i].err = d.Look(ctx) })
+		work.Go(func() { databases[i].state, databases[i].err = d.Look(ctx) })
 	}
-	work.Wait()
-	return all
-}
-
-// lookAtServers asks all lock servers at once.
-func (s *Site) lookAtServers(ctx context.Context) []serverView {
-	ctx, cancel := context.WithTimeout(ctx, siteWait)
-	defer cancel()
-	all := make([]serverView, len(s.servers))
-	var work sync.WaitGroup
 	for i, server := range s.servers {
-		work.Go(func() { all[i] = server.view(ctx) })
+		work.Go(func() { servers[i] = server.view(ctx) })
 	}
 	work.Wait()
-	return all
+	return databases, servers
 }
 
 // view returns the list. known has the ages that a client has, for each database; nil = none.
 func (s *Site) view(ctx context.Context, known []starts) *siteView {
 	v := &siteView{At: time.Now()}
-	var work sync.WaitGroup
-	work.Go(func() { v.Servers = s.lookAtServers(ctx) })
-	found := s.look(ctx)
-	work.Wait()
-	for i, seen := range found {
+	databases, servers := s.look(ctx)
+	v.Servers = servers
+	for i, seen := range databases {
 		d := databaseView{Name: s.databases[i].Name}
 		if seen.err != nil {
 			d.Why = why(seen.err)
@@ -164,12 +153,13 @@ func (s *Site) verdicts(w http.ResponseWriter, r *http.Request) {
 		Database string `json:"database"`
 	}
 	all, down := []verdict{}, []string{}
-	for _, server := range s.lookAtServers(r.Context()) {
+	databases, servers := s.look(r.Context())
+	for _, server := range servers {
 		if server.Why != "" {
 			down = append(down, server.Name)
 		}
 	}
-	for i, seen := range s.look(r.Context()) {
+	for i, seen := range databases {
 		if seen.err != nil {
 			down = append(down, s.databases[i].Name)
 			continue
