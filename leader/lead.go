@@ -54,10 +54,12 @@ func (d *drive) lose(t *activeTerm, cause error) input {
 // rests sets the pause after a loss. If terms keep ending early because renewals are not answered in time, attempts
 // at once would keep the backend slow. rests returns cause, with the remedy in that case.
 func (d *drive) rests(t *activeTerm, cause error) error {
-	if errors.Is(cause, ErrLost) {
-		return cause // the backend answers
+	lasted := time.Since(t.began)
+	if errors.Is(cause, ErrLost) { // the backend answers
+		d.comeback.Lasted(lasted)
+		return cause
 	}
-	d.rest = d.comeback.Lost(time.Since(t.began))
+	d.rest = d.comeback.Lost(lasted)
 	took := time.Duration(t.slowest.Load())
 	if d.comeback.Early() < 2 || took < d.config.RenewTimeout/2 {
 		return cause
@@ -83,6 +85,7 @@ func (d *drive) release() input {
 	if !t.alive() { // no timer has run yet
 		return d.lose(t, renew.ErrExpired)
 	}
+	d.comeback.Lasted(time.Since(t.began))
 	d.dropTerm()
 	if !drained {
 		// The end is not orderly, and a successor must be able to detect that.

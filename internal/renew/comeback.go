@@ -27,11 +27,19 @@ func (t Times) Comeback() Comeback {
 
 // Lost returns the pause after the loss of a right.
 func (c *Comeback) Lost(lasted time.Duration) time.Duration {
-	if lasted >= c.Steady {
-		c.early = 0
+	if c.Lasted(lasted) {
 		return 0
 	}
 	return c.next(c.Longest)
+}
+
+// Lasted reports whether a right that ended, for whatever reason, lasted for Steady. If so, the count ends.
+func (c *Comeback) Lasted(d time.Duration) bool {
+	if d < c.Steady {
+		return false
+	}
+	c.early = 0
+	return true
 }
 
 // Failed returns the pause after an attempt to get the right that took too long. It is shorter than

@@ -29,8 +29,13 @@ func TestPausesGrowUntilARightHasLasted(t *testing.T) {
 		assert.Equal(t, 9, c.Early())
 		between(t, 40*time.Second, c.Failed())
 		between(t, 80*time.Second, c.Lost(0))
+		assert.False(t, c.Lasted(early))
+		assert.Equal(t, 11, c.Early(), "an end in order that came early proves nothing")
 		assert.Zero(t, c.Lost(steady))
 		assert.Zero(t, c.Early(), "the count begins again")
+		c.Failed()
+		assert.True(t, c.Lasted(steady))
+		assert.Zero(t, c.Early(), "also after an end in order")
 	}
 }
 
