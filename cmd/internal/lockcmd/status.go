@@ -47,9 +47,9 @@ func statusOf(key namespace.Key, v lookup.View) keyStatus {
 func NewStatus(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "status KEY",
-		Short:      "Show who holds a lock; exit 0 if it is held, 3 if it is free",
+		Short:      "Show the holders of a lock; exit 0 if it is held, 3 if it is free",
 		SuggestFor: []string{"who", "get", "holder"},
-		Long: `Show who holds a lock and who waits for it. The lock can also be that of an election, or a
+		Long: `Show the holders and the waiters of a lock. The lock can also be that of an election, or a
 semaphore, of which one slot is enough to count as held. The exit code is 0 if the lock is
 held and 3 if it is free. The answer may be out of date when you read it: to do something
 only while you hold the lock, use "pglatch run".

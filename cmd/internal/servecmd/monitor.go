@@ -21,9 +21,9 @@ import (
 	"github.com/pglatch/pglatch/monitor"
 )
 
-const monitorHelp = `Serve the page for incidents over HTTP until interrupted. It shows which keys are held since
-when, who waits, who waits for whom, elections, what happened in the last hour, and what
-is wrong, with advice (docs/how-to/incidents.md).
+const monitorHelp = `Serve the page for incidents over HTTP until interrupted. It shows the held keys with their
+holders and waiters, deadlocks, elections, the last hour, and what is wrong, with advice
+(docs/how-to/incidents.md).
 
   /            the page
   /verdicts    what is wrong, as JSON
