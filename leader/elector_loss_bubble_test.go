@@ -2,6 +2,7 @@ package leader_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -442,6 +443,40 @@ func TestTermsThatKeepEndingEarlyAreFollowedByLongerPauses(t *testing.T) {
 				const remedy = "the store took 5s to answer, and LeaseDuration is 15s: raise LeaseDuration"
 				assert.NotContains(t, causes[0], remedy)
 				assert.Contains(t, causes[1], remedy)
+			})
+		})
+	}
+}
+
+// A term that lasted ends the count of those that ended early, even if the server ended it. The control is one that
+// the server ended at once.
+func TestATermThatLastedEndsTheCountOfEarlyEnds(t *testing.T) {
+	t.Parallel()
+	for name, renewals := range map[string]int{"lasted": 12, "control": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				early := func(n uint64) []call { return []call{acquires(n), hangs(renews()), hangs(renews()), closes()} }
+				script := append(early(1), acquires(2))
+				for range renewals {
+					script = append(script, renews())
+				}
+				script = slices.Concat(script, []call{losesLeadership(), closes()}, early(3), []call{acquires(4), releases(), closes()})
+				var lost time.Time
+				var pause time.Duration
+				fourth := make(chan struct{})
+				s := prepare(t, leader.Config{Callbacks: leader.Callbacks{
+					OnAcquired: func(term leader.Term) {
+						if pause = time.Since(lost); term.N == 4 {
+							close(fourth)
+						}
+					},
+					OnLost: func(leader.Term, error) { lost = time.Now() },
+				}}, script...)
+				require.NoError(t, s.Start(t.Context()))
+				<-fourth
+				s.finish()
+				assert.Equal(t, renewals > 0, pause == 0, "%v", pause)
 			})
 		})
 	}
