@@ -15,8 +15,8 @@ func OpenAt(ctx context.Context, path string, cfg Config, wall time.Time) (*Stor
 }
 
 // OpenEarly opens a store that answers before it commits: what is to be decided answers
-// as soon as it is. The store is not to be given a ctx that ends.
-func OpenEarly(ctx context.Context, path string) (*Store, error) {
+// as soon as it is, and the disk then needs so long. The store is not to be given a ctx that ends.
+func OpenEarly(ctx context.Context, path string, disk time.Duration) (*Store, error) {
 	s, err := Open(ctx, path, Config{})
 	if err != nil {
 		return nil, err
@@ -30,7 +30,11 @@ func OpenEarly(ctx context.Context, path string) (*Store, error) {
 				return err
 			}}
 		}
-		s.writer.serve(batch)
+		slow := &request{ctx: ctx, done: make(chan struct{}), decide: func(*txn) error {
+			<-time.After(disk)
+			return nil
+		}}
+		s.writer.serve(append(batch, slow))
 	}
 	return s, nil
 }

@@ -38,7 +38,7 @@ func serveChild(path, address string) error {
 	ctx := context.Background()
 	open := func() (*sqlite.Store, error) { return sqlite.Open(ctx, path, sqlite.Config{}) }
 	if os.Getenv(childEarly) != "" {
-		open = func() (*sqlite.Store, error) { return sqlite.OpenEarly(ctx, path) }
+		open = func() (*sqlite.Store, error) { return sqlite.OpenEarly(ctx, path, 20*time.Millisecond) }
 	}
 	store, err := open()
 	if err != nil {

@@ -1,5 +1,0 @@
-//go:build race
-
-package gobuild
-
-const race = true
