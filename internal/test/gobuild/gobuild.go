@@ -6,15 +6,26 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"runtime/debug"
 	"slices"
 )
 
-// Command returns a go build command with the race detector if this test has it.
+// Command returns a go build command with the race detector and the compiler's flags (-gcflags) of this test.
 func Command(ctx context.Context, args ...string) *exec.Cmd {
-	if race {
-		args = slices.Insert(args, 0, "-race")
+	return exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, flags(), args)...)
+}
+
+func flags() (flags []string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
 	}
-	return exec.CommandContext(ctx, "go", slices.Insert(args, 0, "build")...)
+	for _, s := range info.Settings {
+		if s.Key == "-race" || s.Key == "-gcflags" {
+			flags = append(flags, s.Key+"="+s.Value)
+		}
+	}
+	return flags
 }
 
 // Program compiles a package to an executable.
