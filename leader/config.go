@@ -46,13 +46,13 @@ type Config struct {
 	// backend detects a loss at once, leadership ends at once.
 	MaxRenewFailures int
 
-	// LossDrain is how much time work is given to stop if renewals fail: the leader's context ends
-	// this long before the lease can. 0 = LeaseDuration/10; negative = none.
+	// LossDrain is the time that work has to stop if renewals fail: the leader's context ends this long before the
+	// lease can. 0 = LeaseDuration/10; negative = none.
 	LossDrain time.Duration
 
-	// Retry sets the delay before the next attempt, to acquire and to reconnect. If it allows no
-	// further attempt, the Elector stops with ErrGaveUp. nil = backoff.Fixed{}: 2 s, varied by a
-	// fifth. If the delays grow, a follower takes over later and later.
+	// Retry sets the delay before the next attempt to acquire leadership or to reconnect. If it allows no further
+	// attempt, the Elector stops with ErrGaveUp. nil = backoff.Fixed{}: 2 s, varied by a fifth. If the delays
+	// grow, a follower takes over later and later.
 	Retry backoff.Strategy
 
 	// ReconnectGrace is how long a node that lost leadership tries to recover it before it reports
@@ -68,10 +68,10 @@ type Config struct {
 	// KeepTrying sets what happens if an attempt fails with a permanent error, such as a wrong
 	// password, a missing database or table, or missing rights; see ErrPermanent.
 	//
-	// false = Start and Run return the error of the first attempt that fails in this way. But if
-	// the node has already led, or has followed for LeaseDuration, the cause is probably a change
-	// that somebody is making right now. Then the node retries, as it always does with true: the
-	// error is logged and reported to OnError, and Retry sets the delay before the next attempt.
+	// false = Start and Run return the error of the first attempt that fails in this way. A node that has already
+	// led, or has followed for LeaseDuration, retries instead, because the cause is probably a change that
+	// somebody is making right now. true = the node always retries. Before a retry, the error is logged and
+	// reported to OnError, and Retry sets the delay.
 	KeepTrying bool
 
 	// DrainTimeout bounds the wait for work to end when leadership is given up. The node keeps

@@ -153,7 +153,7 @@
 //
 //	the backend reports that leadership is gone  context ends at once; Lost, or Reconnecting
 //	renewals fail                                context ends LossDrain before the lease can
-//	... again and again                          after the second term that lasted less than four leases, pauses that double, up to eight leases; the error has the remedy
+//	... in term after term                       from the second term that lasted less than four leases, pauses that double, up to eight leases; the error names the remedy
 //	the process is stopped, then resumes         the first check finds the context ended; Lost
 //	work ignores its context, on a stop          released after DrainTimeout, or as KeepUntilDrained says
 //	work ignores its context, after a loss       the node tries to lead again only when work has returned

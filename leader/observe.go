@@ -19,12 +19,12 @@ type sighting struct {
 // I/O. ok is false if nobody led, and at is zero if the node has not checked yet.
 //
 // A follower checks who leads each time its attempt is refused, over a connection that its backend has open
-// anyway. So its information is as old as the delay between two attempts (2 s by default, see Config.Retry)
+// anyway. So its information can be as old as the delay between two attempts (2 s by default, see Config.Retry)
 // plus a RenewTimeout. It is older if the backend cannot be reached. A leader reports itself as of its last
 // good renewal. After it has led, LeaderSeen reports no leader until an attempt is refused.
 //
-// The node begins to check with the first call of LeaderSeen, or if OnNewLeader is set, so other programs do
-// not pay for it. With a backend that is not an Inspector, nodes see only themselves.
+// A node checks only if OnNewLeader is set, or after the first call of LeaderSeen. Other programs do not pay
+// for the checks. With a backend that is not an Inspector, nodes see only themselves.
 //
 // The result may be out of date. To find the present leader, call Leader. Guard writes that must not
 // come late.

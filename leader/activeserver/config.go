@@ -17,8 +17,8 @@ import (
 // Config.Session.
 var SessionKey = namespace.Pair(-namespace.MaxNumber, 1)
 
-// MaxURL is the maximum length of Config.URL in bytes. PostgreSQL does not keep more of a
-// session's application_name, and part of the name distinguishes two processes with one URL.
+// MaxURL is the maximum length of Config.URL in bytes. A session's application_name contains the URL, and a
+// suffix that distinguishes two processes with one URL. PostgreSQL truncates longer names.
 const MaxURL = 58
 
 // A Config describes one server's part in the election. URL and Store are required.

@@ -81,9 +81,9 @@ func (b *Backend) LogAttrs() []slog.Attr { return []slog.Attr{slog.String("file"
 func (b *Backend) termPath() string { return b.path + termSuffix }
 
 // TryAcquire makes one attempt. On success a new term has begun, even if this Backend led before. It returns
-// false if another process leads or may lead. A *CorruptError changes nothing. If ctx ends while another
-// process has the lock, nothing changes. identity is UTF-8 of at most 1024 bytes; ttl is more than 0, and at
-// most 24 h.
+// false if another process leads or may lead. An attempt that fails with a *CorruptError changes nothing. If
+// ctx ends while another process has the lock, nothing changes. identity is UTF-8 of at most 1024 bytes; ttl is
+// more than 0, and at most 24 h.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	if err := b.check(identity, ttl); err != nil {
 		return false, err
@@ -146,8 +146,8 @@ func (b *Backend) draft(r record, ttl time.Duration) (*draft, error) {
 //
 //   - Another process has led since TryAcquire.
 //   - The file was removed.
-//   - The lease had ended, even if nobody took leadership: others may have seen that nobody leads, and so the
-//     end of the term.
+//   - The lease had ended, even if nobody took leadership: others may have seen that nobody led, so the term
+//     has ended.
 //
 // If the lease ended while the file was being written, the file shows a leader for one more lease, or until
 // Release.
@@ -213,7 +213,7 @@ func (b *Backend) Release(ctx context.Context, identity string) error {
 }
 
 // Close drops a leadership: Renew no longer extends it. It ends when its lease ends, or with this Backend's
-// next TryAcquire or Release. It returns nil.
+// next TryAcquire or Release. Close returns nil.
 func (b *Backend) Close() error {
 	b.leads = false
 	return nil

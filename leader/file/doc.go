@@ -109,8 +109,8 @@
 //
 // If this package wrote the file, it is safe to remove it. Candidates then wait for as long as a leader could
 // trust the file: the longest lease that leader.json.term records for its term. Then terms continue.
-// leader.json.term does not contain records that another program wrote. Before you remove a file that was
-// repaired, stop the leader.
+// leader.json.term does not contain records that a person or another program wrote. So before you remove a file
+// that was repaired by hand, stop the leader.
 //
 // WithRepair does the same automatically. An attempt fails with a *CorruptError that says when the file will
 // be replaced. After one lease in which the file did not change, the next attempt keeps it as

@@ -195,7 +195,7 @@ func (b *Backend) giveBack(t *lockSession) {
 	t.rest()
 }
 
-// Renew pings the server and waits for the answer until ctx ends. A late ping is not cancelled, because that
+// Renew pings the server and waits for the answer until ctx ends. A late ping is not canceled, because that
 // would end the session. The next Renew waits for that ping too.
 func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration) error {
 	t := b.current

@@ -42,8 +42,8 @@ type PendingError struct {
 	Since           time.Time // start of the guarded transaction
 	Prepared        string    // gid of a prepared transaction; COMMIT PREPARED or ROLLBACK PREPARED ends it
 	// Needs is the privilege that the candidate's role lacks, and without which it cannot end the guarded
-	// transaction's session after Config.GuardTimeout. It is "" if none is missing, or if the session is
-	// not to be ended.
+	// transaction's session after Config.GuardTimeout. It is "" if none is missing, or if the candidate is not
+	// going to end the session.
 	Needs  string
 	Waited time.Duration
 	Cause  error

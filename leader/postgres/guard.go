@@ -43,8 +43,8 @@ func (b *Backend) Bind(ctx context.Context) context.Context {
 // sections 20.11.1 and 20.3.2):
 //
 //   - idle_in_transaction_session_timeout: the duration of the lease T
-//   - client_connection_check_interval, where the server's platform has it: T/4 or a second. With it, the
-//     server notices during a statement that the client has gone.
+//   - client_connection_check_interval, where the server's platform has it: T/4 or a second, whichever is less.
+//     With it, the server notices during a statement that the client has gone.
 //   - tcp_keepalives_idle and _interval (T/4, in whole seconds) and _count (3): with them, the server
 //     notices that the network has gone.
 //
@@ -79,7 +79,7 @@ func GuardSQL(ctx context.Context, tx SQLTx) error {
 // The error is one of these:
 //
 //   - the error of fn: the transaction is rolled back, as it is after a panic
-//   - Guard's
+//   - an error of Guard
 //   - the error of the commit: if its connection failed, the commit can have taken effect, under this
 //     term, like any commit
 //   - a *TxEndedError, if fn ended the transaction despite the rule above

@@ -69,8 +69,8 @@ type Config struct {
 	// take too long, OnError receives an error that says how long they take.
 	RenewTimeout time.Duration
 
-	// LossDrain is how much time work is given to stop if renewals fail: the contexts of a session's
-	// shards end this long before its lease can. 0 = LeaseDuration/10; negative = none.
+	// LossDrain is the time that work has to stop if renewals fail: the contexts of a session's shards end this
+	// long before its lease can. 0 = LeaseDuration/10; negative = none.
 	LossDrain time.Duration
 
 	// LookInterval is how often the node queries the members and owners. It also does so when its

@@ -77,7 +77,7 @@
 //	a session ends                       contexts of its shards end; Lost; work on other sessions continues; a new session
 //	renewals fail                        contexts end LossDrain before the lease can; Lost
 //	one shard is taken away              its context ends at the next renewal; Lost
-//	sessions keep ending early           after the first one that lasted less than four leases, pauses that double, up to eight leases; Error with the remedy, if the backend is slow
+//	sessions keep ending early           from the first one that lasted less than four leases, pauses that double, up to eight leases; Error with the remedy, if the backend is slow
 //	the backend cannot be reached        Error, consecutive repeats not reported; retried each LookInterval; after attempts that time out, pauses that double, up to four leases
 //	no attempt can succeed               Run returns, if the node was not a member before; else its shards are lost after two such failures
 //	a claim fails                        shards that it may have got are released; retried after the next look

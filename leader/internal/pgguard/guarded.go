@@ -36,8 +36,8 @@ func (g Guarded) Needs() string {
 }
 
 // Guards returns the transactions that share the lock, the oldest first. A superuser may end any session. A
-// role with the privileges of the session's role or of pg_signal_backend may end it, unless it is a
-// superuser's (PostgreSQL manual, section 9.28.2). Guards ends a watch.
+// role with the privileges of the session's role or of pg_signal_backend may end it, unless it is a superuser's
+// (PostgreSQL manual, section 9.28.2). Guards ends the session's watch.
 func Guards(s *pgsession.Session, lock namespace.Tag) ([]Guarded, error) {
 	row, err := s.Query(fmt.Sprintf(guardsSQL, whereShared(lock)))
 	if err != nil {
@@ -72,10 +72,10 @@ var guardsSQL = `
 		LEFT JOIN pg_catalog.pg_prepared_xacts AS x ON x.transaction OPERATOR(pg_catalog.=) t.transactionid
 	) AS g`
 
-// EndGuards ends the sessions of transactions that still share the lock, if session and transaction are
-// exactly those that were seen. The same statement checks the lock. The signal could reach another
-// transaction only if the guarded one ended in the microseconds between the check and the signal. It
-// returns how many sessions it signaled. It ends a watch.
+// EndGuards ends the sessions of transactions that still share the lock, if session and transaction are exactly
+// those that were seen. The same statement checks the lock. The signal could reach another transaction only if
+// the guarded one ended in the microseconds between the check and the signal. It returns how many sessions it
+// signaled. It ends the watch of s.
 func EndGuards(s *pgsession.Session, lock namespace.Tag, guards []Guarded) (ended int, err error) {
 	var these []string
 	for _, g := range guards {

@@ -59,10 +59,10 @@ type Session interface {
 	// after the ttl at the latest. The session ensures that, if necessary by ending itself.
 	Release(ctx context.Context, names []string) error
 
-	// Renew extends the session, and everything it owns, until ttl after the start of the call. lost lists
-	// names that the session no longer owns although it lasts; it can come together with an error. An error
-	// that matches ErrLost of leader/driver means that the session has ended. After any other error the
-	// caller may try again.
+	// Renew extends the session, and everything it owns, until ttl after the start of the call. lost lists names
+	// that the session no longer owns although the session lasts; it can come together with an error. An error
+	// that matches ErrLost of leader/driver means that the session has ended. After any other error the caller may
+	// try again.
 	Renew(ctx context.Context, ttl time.Duration) (lost []string, err error)
 
 	// Lost returns a channel that closes as soon as the client detects, without a request, that the session has
@@ -73,8 +73,8 @@ type Session interface {
 	// came or went, or a pin changed. Signals may be missed, and none is required. nil = no signals.
 	Changed() <-chan struct{}
 
-	// Changes returns the changes that the signals since the last call were about. It does no I/O. If a
-	// signal comes with no changes, the node does nothing.
+	// Changes returns the changes that caused the signals since the last call. It does no I/O. If a signal comes
+	// with no changes, the node does nothing.
 	Changes() Changes
 
 	// Leave releases everything the session owns, and ends the session in good order. Only Close is

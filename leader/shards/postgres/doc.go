@@ -31,7 +31,7 @@
 //   - Claim is one statement for up to a thousand names. It tries the locks of the names, and increments the
 //     term of each shard whose lock it got. It writes only the rows of those shards: if nothing changes,
 //     nothing is written.
-//   - Look is one statement over pg_locks, the announcements of members and the orders of people. It returns
+//   - Look is one statement over pg_locks, the announcements of members and the orders of operators. It returns
 //     a digest. If the node knows that digest already, it returns nothing else.
 //   - Renew is a ping. The server ends a session that was silent for the duration of the lease, and releases
 //     its locks, without the client's help.
@@ -97,7 +97,7 @@
 //	network is cut                renewals fail; contexts end before the lease can; the server frees the locks after it
 //	process is stopped            the server frees the locks after the lease; guards refuse its transactions after the next claim
 //	a statement fails             the locks that it took are released; if that fails, the session ends
-//	a claim takes too long        it is cancelled after T/4, 3 s or 3/4 of RenewTimeout, and the locks that it took are released: *SlowError; owned shards stay owned
+//	a claim takes too long        it is canceled after T/4, 3 s or 3/4 of RenewTimeout, and the locks that it took are released: *SlowError; owned shards stay owned
 //	a table or row is locked      the statement fails after T/4 or 1 s, and is retried
 //	a call's ctx ends             the statement continues; the next call waits for it; a Release without an answer ends the session
 //	standby                       ErrStandby, until it is promoted

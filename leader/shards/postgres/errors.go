@@ -106,8 +106,8 @@ func (e *GuardedError) Error() string {
 // Is reports whether target is driver.ErrUnclaimable of package shards.
 func (e *GuardedError) Is(target error) bool { return target == shardsdriver.ErrUnclaimable }
 
-// A SlowError reports that a claim was not answered within a quarter of the lease, or three seconds. It was
-// cancelled, because renewals wait behind it. The session continues, keeps the shards that it owned before,
+// A SlowError reports that a claim was not answered within a quarter of the lease, or three seconds. The claim
+// was canceled, because renewals wait behind it. The session continues, keeps the shards that it owned before,
 // and owns none of the claimed names. It matches driver.ErrSlow.
 type SlowError struct {
 	PID   uint32 // pid of the session

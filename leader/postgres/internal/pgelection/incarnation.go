@@ -13,7 +13,7 @@ import (
 )
 
 // Incarnation returns another session that holds an incarnation of the election on a key: its leader, or one
-// that has just ended. found is false if there is none. It ends a watch.
+// that has just ended. found is false if there is none. It ends the session's watch.
 func Incarnation(s *pgsession.Session, key namespace.Key) (holder session.Holder, found bool, err error) {
 	class := namespace.Tag{ClassID: electionkeys.Of(key.Tag()).ClassID(), ObjSubID: namespace.SingleForm}
 	row, err := s.Query(`SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE ` + pgsession.WhereClass(class) + incarnationSQL + `

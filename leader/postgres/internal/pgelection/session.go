@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
-// Terminate ends a session of this role, if it is still the given one. It ends a watch.
+// Terminate ends a session of this role, if it is still the given one. It ends the session's watch.
 func Terminate(s *pgsession.Session, pid uint32, backendStart time.Time, applicationName string) (ok bool, err error) {
 	row, err := s.Query(fmt.Sprintf(`
 	SELECT coalesce((SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
@@ -19,7 +19,7 @@ func Terminate(s *pgsession.Session, pid uint32, backendStart time.Time, applica
 	return err == nil && row[0] == "t", err
 }
 
-// BackendStart returns when the server began the session. It ends a watch.
+// BackendStart returns when the server began the session. It ends the session's watch.
 func BackendStart(s *pgsession.Session) (time.Time, error) {
 	row, err := s.Query(`SELECT pg_catalog.date_part('epoch', backend_start), pg_catalog.pg_backend_pid()
 	FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())`)

@@ -94,7 +94,7 @@ type Claim struct {
 }
 
 // LockTimeout limits how long the session's statements wait for a row or a table, until the session ends. It
-// ends a watch.
+// ends the session's watch.
 func LockTimeout(s *pgsession.Session, t time.Duration) error {
 	_, err := s.Query(fmt.Sprintf("SELECT pg_catalog.set_config('lock_timeout', '%dms', false), pg_catalog.pg_backend_pid()", t.Milliseconds()))
 	return err
@@ -102,8 +102,8 @@ func LockTimeout(s *pgsession.Session, t time.Duration) error {
 
 // Claim makes one attempt for each of keys, by name, while the server has fewer locks than limit. The session
 // holds none of them. limit 0 means not to count locks. If there is no answer within patience, it cancels the
-// statement, and the error matches pgsession.ErrSlow. After an error that is not a loss the session holds
-// none of the keys. It ends a watch.
+// statement, and the error matches pgsession.ErrSlow. After an error that is not a loss, the session holds none
+// of the keys. Claim ends the session's watch.
 func (g Group) Claim(s *pgsession.Session, keys map[string]int64, limit int64, patience time.Duration) (claim Claim, err error) {
 	names := slices.Sorted(maps.Keys(keys))
 	values := make([]int64, len(names))
@@ -136,7 +136,8 @@ func unlockAllSQL(keys []int64) string {
 	WHERE a.key = ANY ('{%s}'::pg_catalog.int8[])`, int8List(keys))
 }
 
-// Release releases locks of the session. After an error, which is a loss, it holds nothing. It ends a watch.
+// Release releases locks of the session. After an error, which is a loss, the session holds nothing. Release
+// ends the session's watch.
 func (g Group) Release(s *pgsession.Session, keys []int64) error {
 	ops := make([]session.Op, len(keys))
 	all := make([]*session.Op, len(keys))

@@ -15,9 +15,9 @@ import (
 // A Group identifies the storage of its shards: keys of a namespace, and rows of three tables.
 type Group struct {
 	Namespace namespace.Namespace
-	// Terms has a row for each shard that was ever claimed: its name, its key and its last term. Members has
-	// the announcement of each session, which is valid while the session shares the lock Member. Orders has
-	// the operators' orders: pins and drains. All are SQL.
+	// Terms has a row for each shard that was ever claimed: its name, its key and its last term. Members has the
+	// announcement of each session, which is valid while the session shares the lock Member. Orders has the
+	// operators' orders: pins and drains. All three are names of tables, as SQL.
 	Terms, Members, Orders string
 }
 

@@ -70,7 +70,7 @@ type Member struct {
 // ErrRights means that the role may look, but lacks a right that claims or announcements need.
 var ErrRights = errors.New("permission denied to write to the tables")
 
-// Look returns a snapshot of the group. It ends a watch.
+// Look returns a snapshot of the group. It ends the session's watch.
 func (g Group) Look(s *pgsession.Session, known uint64) (v View, err error) {
 	row, err := s.Query(g.lookQuery(known))
 	if err != nil {
