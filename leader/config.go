@@ -46,8 +46,8 @@ type Config struct {
 	// backend detects a loss at once, leadership ends at once.
 	MaxRenewFailures int
 
-	// LossDrain is the time that work has to stop if renewals fail: the leader's context ends this long before the
-	// lease can. 0 = LeaseDuration/10; negative = none.
+	// LossDrain is the time in which work can stop if renewals fail: the leader's context ends this long before
+	// the lease can. 0 = LeaseDuration/10; negative = none.
 	LossDrain time.Duration
 
 	// Retry sets the delay before the next attempt to acquire leadership or to reconnect. If it allows no further
@@ -78,7 +78,7 @@ type Config struct {
 	// renewing meanwhile. 0 = 30 s.
 	DrainTimeout time.Duration
 
-	// KeepUntilDrained decides between release and keeping when DrainTimeout has passed.
+	// KeepUntilDrained sets whether the node keeps leadership when DrainTimeout has passed.
 	//
 	// false = leadership is released. The successor may then overlap with the work. If the
 	// backend has terms, the successor learns that this end was not orderly and waits its

@@ -9,8 +9,8 @@
 //	b, err := leader.New(leader.Config{Name: "scheduler", Backend: election.Backend()})
 //
 // It measures time only with package time, and starts no goroutine that waits for anything else. So it also
-// works inside a bubble of testing/synctest, where a test need not wait for the end of a one-hour lease.
-// Calls inject faults: Kill, Cut, SetUnavailable and Steal.
+// works inside a bubble of testing/synctest, where a test need not wait for the end of a one-hour lease. The
+// methods Kill, Cut, SetUnavailable and Steal inject faults.
 //
 // A Backend has all optional abilities. To test a program on a backend with fewer abilities, embed
 // only the interfaces that should remain:

@@ -17,9 +17,9 @@ const EraStep = 16
 // NewEra raises the era of all elections of the table by EraStep and returns their number. Their next terms
 // are then greater than all that were counted before.
 //
-// It is for restores that the server cannot detect: if a copy from before a promotion was restored, or if
-// the clock was set back. Run it on the restored database before candidates start. A leader keeps its term
-// until it ends. An election whose row was lost starts over at 1.1. If an era would be greater than
+// It is for restores that the server cannot detect: if a copy from before a promotion was restored, or if the
+// clock was set back. Run it on the restored database before candidates start. A leader keeps its term until
+// its leadership ends. An election whose row was lost starts over at 1.1. If an era would be greater than
 // driver.MaxEra, nothing is changed.
 func (b *Backend) NewEra(ctx context.Context) (elections int64, err error) {
 	err = pgreach.Do(ctx, b.plain, func(conn *pgx.Conn) error {

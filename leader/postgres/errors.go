@@ -27,8 +27,8 @@ var ErrNoTransaction = session.ErrNoTransaction
 // The transaction is aborted. The error does not depend on the term. Guards of elections lock no row.
 var ErrReadOnly = txguard.ErrReadOnly
 
-// A PendingError describes what a takeover waits for. It matches driver.ErrPending and the cause of the
-// context that ended the attempt. The next attempt continues. Fields that the role may not see are zero.
+// A PendingError describes what a takeover waits for. It matches driver.ErrPending and the cause of the context
+// that ended the attempt. The next attempt continues the takeover. Fields that the role may not see are zero.
 type PendingError struct {
 	Election string
 	// Guarded reports that a guarded transaction of an earlier term is in flight. Otherwise the session of an
@@ -41,9 +41,8 @@ type PendingError struct {
 	Role            string    // of that session, or of the role that prepared the transaction
 	Since           time.Time // start of the guarded transaction
 	Prepared        string    // gid of a prepared transaction; COMMIT PREPARED or ROLLBACK PREPARED ends it
-	// Needs is the privilege that the candidate's role lacks, and without which it cannot end the guarded
-	// transaction's session after Config.GuardTimeout. It is "" if none is missing, or if the candidate is not
-	// going to end the session.
+	// Needs is the privilege that the candidate's role lacks for ending the guarded transaction's session after
+	// Config.GuardTimeout. It is "" if none is missing, or if the candidate is not going to end the session.
 	Needs  string
 	Waited time.Duration
 	Cause  error

@@ -20,7 +20,7 @@ const (
 
 // A Config lists the services of a Group.
 type Config struct {
-	// Services in the order in which they start. At least one.
+	// Services lists the services in the order in which they start. At least one is required.
 	Services []Spec
 
 	// StartTimeout is how long a service may take to start. 0 = 30 s.

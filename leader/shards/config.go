@@ -69,7 +69,7 @@ type Config struct {
 	// take too long, OnError receives an error that says how long they take.
 	RenewTimeout time.Duration
 
-	// LossDrain is the time that work has to stop if renewals fail: the contexts of a session's shards end this
+	// LossDrain is the time in which work can stop if renewals fail: the contexts of a session's shards end this
 	// long before its lease can. 0 = LeaseDuration/10; negative = none.
 	LossDrain time.Duration
 
@@ -89,18 +89,18 @@ type Config struct {
 	// node keeps renewing it. 0 = 30 s.
 	DrainTimeout time.Duration
 
-	// KeepUntilDrained decides between release and keeping when DrainTimeout has passed. false = the shard is
-	// released, and its next owner may overlap with the work. true = the shard is kept and renewed until the
-	// work has ended. In both cases OnError gets an error that matches leader.ErrDrainExceeded.
+	// KeepUntilDrained sets whether the node keeps the shard when DrainTimeout has passed. false = the shard is
+	// released, and its next owner may overlap with the work. true = the shard is kept and renewed until the work
+	// has ended. In both cases OnError gets an error that matches leader.ErrDrainExceeded.
 	KeepUntilDrained bool
 
 	// Restart sets the delay before work that failed or panicked begins again on this node, by the number of
 	// consecutive failures. If work fails after it has run for a minute, the count starts again at one. nil
 	// = backoff.Exponential{MaxAttempts: 5}.
 	//
-	// If Restart allows no further attempt, the shard is given away. This node does not claim it again for
-	// four times LeaseDuration, and at least a minute. If the shard is pinned to this node, or no other node
-	// would claim it, the node keeps the shard instead. The work then begins again after the same time, and
+	// If Restart allows no further attempt, the shard is given away. This node does not claim it again for four
+	// times LeaseDuration, or for a minute if that is longer. If the shard is pinned to this node, or no other
+	// node would claim it, the node keeps the shard instead. The work then begins again after the same time, and
 	// OnError is called.
 	Restart backoff.Strategy
 

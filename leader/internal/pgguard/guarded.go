@@ -24,7 +24,8 @@ type Guarded struct {
 	Superuser       bool   `json:"superuser"`
 }
 
-// Needs returns the missing right to end the session; "" = none, or the transaction is prepared.
+// Needs returns the right that the role lacks for ending the session; "" = none, or the transaction is
+// prepared.
 func (g Guarded) Needs() string {
 	switch {
 	case g.MayEnd || g.PID == 0:

@@ -8,5 +8,5 @@
 //	b, err := shards.New(shards.Config{Name: "tenants", Backend: store.Backend(), Shards: tenants})
 //
 // It measures time only with package time, and starts no goroutine, so it also works inside a bubble of
-// testing/synctest. Calls inject faults: Kill, Cut, SetUnavailable, SetDelay and Hide.
+// testing/synctest. The methods Kill, Cut, SetUnavailable, SetDelay and Hide inject faults.
 package shardstest

@@ -43,7 +43,7 @@ const (
 	Stranger int32 = -2 // an owner that is not a known member
 )
 
-// A View is a driver.View as numbers: members and shards are their indices.
+// A View is a driver.View in numbers: an index stands for each member and each shard.
 type View struct {
 	Members []driver.Member // sorted by identity
 	Owners  []int32         // of each shard

@@ -73,7 +73,7 @@ SELECT pg_catalog.json_build_object(
 // MomentSQL returns a time as µs since 1970.
 const MomentSQL = "(pg_catalog.date_part('epoch', %s) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8"
 
-// Got is a shard that a claim got, with what an Owner has.
+// A Got is a shard that a claim got, with the term and the moment that an Owner has.
 type Got struct {
 	Name   string `json:"name"`
 	Era    uint64 `json:"era"`
@@ -101,9 +101,9 @@ func LockTimeout(s *pgsession.Session, t time.Duration) error {
 }
 
 // Claim makes one attempt for each of keys, by name, while the server has fewer locks than limit. The session
-// holds none of them. limit 0 means not to count locks. If there is no answer within patience, it cancels the
-// statement, and the error matches pgsession.ErrSlow. After an error that is not a loss, the session holds none
-// of the keys. Claim ends the session's watch.
+// must not hold any of them yet. limit 0 means not to count locks. If there is no answer within patience, it
+// cancels the statement, and the error matches pgsession.ErrSlow. After an error that is not a loss, the
+// session holds none of the keys. Claim ends the session's watch.
 func (g Group) Claim(s *pgsession.Session, keys map[string]int64, limit int64, patience time.Duration) (claim Claim, err error) {
 	names := slices.Sorted(maps.Keys(keys))
 	values := make([]int64, len(names))

@@ -21,16 +21,16 @@ type Group struct {
 	Terms, Members, Orders string
 }
 
-// Member returns the lock that all sessions of the group share: the node of a session that shares it is a
-// member. Like every derivation it never changes. It is derived like the lock of an election's guards, from
-// the text "pglatch shards" ‖ name ‖ "=" ‖ number, and so in pglatch's own space.
+// Member returns the lock that all sessions of the group share: a node is a member while one of its sessions
+// shares the lock. Its key never changes. It is derived like the lock of an election's guards, from the text
+// "pglatch shards" ‖ name ‖ "=" ‖ number, and so in pglatch's own space.
 func (g Group) Member() namespace.Tag {
 	return electionkeys.OfText([]byte("pglatch shards" + g.Namespace.String())).Guard()
 }
 
-// Guard returns the lock that all guarded transactions of a shard share: every transaction that blocks a
-// claim has it. No session takes it exclusively. It never changes. It is derived like the lock of an
-// election's guards, from the text "pglatch shard " ‖ name ‖ "=" ‖ number ‖ "/" ‖ shard.
+// Guard returns the lock that all guarded transactions of a shard share: every transaction that blocks a claim
+// has it. No session takes it exclusively. Its key never changes. It is derived like the lock of an election's
+// guards, from the text "pglatch shard " ‖ name ‖ "=" ‖ number ‖ "/" ‖ shard.
 func (g Group) Guard(name string) namespace.Tag {
 	return electionkeys.OfText([]byte("pglatch shard " + g.Namespace.String() + "/" + name)).Guard()
 }
