@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Term numbers a leadership. Each Term is greater than all earlier ones, in every process. It is a
-// fencing token: whoever receives a write refuses it if a greater Term was already seen.
+// A Term numbers a leadership. Each Term is greater than all earlier ones, in every process. It is a fencing
+// token: a receiver refuses a write if it has already seen a greater Term.
 //
 // After the promotion of a standby or the restore of a backup, the store that counts N may have forgotten some
 // terms. Then Era rises, or N continues from a much greater number. So terms rise even then, if the backend can

@@ -108,13 +108,13 @@
 // it stops by its own clock, unless the file is repaired before that.
 //
 // If this package wrote the file, it is safe to remove it. Candidates then wait for as long as a leader could
-// trust the file: the longest lease that leader.json.term records for its term. Then terms continue.
+// trust the file: the longest lease that leader.json.term records for the last term. Then terms continue.
 // leader.json.term does not contain records that a person or another program wrote. So before you remove a file
 // that was repaired by hand, stop the leader.
 //
-// WithRepair does the same automatically. An attempt fails with a *CorruptError that says when the file will
-// be replaced. After one lease in which the file did not change, the next attempt keeps it as
-// leader.json.corrupt-<time> and leads. WithRepair does not replace a file of a newer version, a file that is
+// WithRepair does the same automatically. An attempt fails with a *CorruptError that says when the file will be
+// replaced. After one lease in which the file did not change, the next attempt keeps the corrupt file as
+// leader.json.corrupt-<time>, and leads. WithRepair does not replace a file of a newer version, a file that is
 // not regular, or a damaged leader.json.term. If leader.json.term was removed or restored from a backup as
 // well, terms can repeat.
 //

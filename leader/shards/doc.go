@@ -53,8 +53,8 @@
 //   - When faults are over and the lists agree, every shard is owned. Each node has its part by weight,
 //     rounded down or up. ADR 28 states how long this takes. Pins, drains and shards that a node cannot
 //     claim take precedence.
-//   - Even a shard whose work fails on every node has an owner, except during hand-overs and for
-//     one LeaseDuration at most.
+//   - Even a shard whose work fails on every node has an owner, except during hand-overs and in gaps of one
+//     LeaseDuration at most.
 //   - When a node joins, only its part moves. When a node leaves, only its shards move. For balance, no shard
 //     moves twice within MinStay, and a node gives up no more than MovesPerSecond.
 //   - Two fleets with different lists do not fight over shards. A shard that either fleet owns does not

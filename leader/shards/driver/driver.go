@@ -44,9 +44,9 @@ type Session interface {
 	// may be empty. It should be one round trip.
 	Look(ctx context.Context, known uint64) (View, error)
 
-	// Claim makes one attempt for each name, and does not wait for other sessions. The session owns none
-	// of the names yet. Claim returns the names that the session owns now, in any order. Other sessions
-	// own the rest.
+	// Claim makes one attempt for each name, and does not wait for other sessions. The caller passes only names
+	// that the session does not own. Claim returns the names that the session owns now, in any order. Other
+	// sessions own the rest.
 	//
 	// After an error the outcome is unknown, and the caller then calls Release for all names. An error that
 	// matches ErrUnclaimable means that claims of other names may succeed. A Claim must not delay a Renew for

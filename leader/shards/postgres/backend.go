@@ -65,8 +65,8 @@ func (b *Backend) newDialer(applicationName string, t time.Duration, notified fu
 func (b *Backend) Sessions() int { return 2 }
 
 // Open implements driver.Backend. ttl is from 500 ms to 24 h: the server ends a session that was silent for
-// that long. The identity is the session's application_name, of which PostgreSQL keeps 63 bytes. From a
-// longer identity, the middle is left out there.
+// that long. The identity is the session's application_name, of which PostgreSQL keeps 63 bytes. A longer
+// identity is shortened in the middle.
 func (b *Backend) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
 	if err := checkMember(self.Identity, ttl); err != nil {
 		return nil, err
