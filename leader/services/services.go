@@ -90,9 +90,9 @@ func wrong(field string, value any, remedy string) error {
 // takes longer does not delay the stop of the next. Leadership is released only when all have stopped, or
 // after the Elector's DrainTimeout.
 //
-// If a service fails to start (by an error, a panic, or its timeout), the node gives up leadership. The
-// started services stop in reverse order, and others may lead. The reason is logged and reported to OnError
-// as an *Error. The node takes part again as after StepDown.
+// If a service fails to start (by an error, a panic, or its timeout), the node gives up leadership. The started
+// services stop in reverse order, and others may lead. The reason is logged and reported to OnError as an
+// *Error. The node then takes part again, as it does after StepDown.
 //
 // A Start or Stop that does not return counts as work that continues: see leader.Config.KeepUntilDrained.
 // If a Start succeeds too late, Run calls its Stop.

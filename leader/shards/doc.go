@@ -9,9 +9,10 @@
 //		return poll(ctx, s.Name, s.Term) // only one node does; ctx ends when ownership does
 //	})
 //
-// The backend for production is shards/postgres, which uses sessions of PostgreSQL. Package shardstest has an in-memory
-// backend for tests. shards/driver is the contract of both. docs/how-to/operate-shards.md describes how to run a group.
-// "pglatch shards" shows and changes a group, through Observe.
+// The backend for production is shards/postgres, which uses sessions of PostgreSQL. Package shardstest has an
+// in-memory backend for tests. shards/driver is the contract of both. docs/how-to/operate-shards.md describes
+// how to run a group. "pglatch shards" shows a group through Observe, and changes it through the
+// driver.Operator of its backend.
 //
 // # How it works
 //
@@ -50,9 +51,9 @@
 //     Done of the context check the clock: after the process was stopped, the first check finds the
 //     context ended.
 //   - Terms of a shard rise, on every node.
-//   - When faults are over and the lists agree, every shard is owned. Each node has its part by weight,
-//     rounded down or up. ADR 28 states how long this takes. Pins, drains and shards that a node cannot
-//     claim take precedence.
+//   - When faults are over and the lists agree, every shard is owned. Each node has its part by weight, rounded
+//     down or up. ADR 28 states how long this takes. Pins, drains and shards that a node cannot claim take
+//     precedence over these parts.
 //   - Even a shard whose work fails on every node has an owner, except during hand-overs and in gaps of one
 //     LeaseDuration at most.
 //   - When a node joins, only its part moves. When a node leaves, only its shards move. For balance, no shard

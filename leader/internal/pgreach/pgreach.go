@@ -1,4 +1,4 @@
-// Package pgreach types the errors of PostgreSQL's sessions for elections and shards.
+// Package pgreach converts errors of PostgreSQL sessions to the errors of elections and shards.
 package pgreach
 
 import (

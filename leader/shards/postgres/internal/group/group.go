@@ -51,8 +51,8 @@ func (g Group) NotifySQL(payloads []string) string {
 	return fmt.Sprintf("SELECT pg_catalog.count(pg_catalog.pg_notify('%s', a)), pg_catalog.pg_backend_pid() FROM pg_catalog.unnest(%s) AS a", g.Channel(), textArray(payloads))
 }
 
-// Key returns a shard's key as one number. No other form of key of the namespace has that number: in their
-// upper half, pairs have only the namespace's number, and hashed keys have a part of the hash too.
+// Key returns a shard's key as one number. No other form of key of the namespace has that number: the upper
+// half of a pair is the namespace's number alone, and that of a hashed key also contains a part of the hash.
 func (g Group) Key(name string) (int64, error) {
 	key, err := g.Namespace.Text(name)
 	return int64(keyOf(key.Tag())), err
