@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
@@ -101,18 +102,8 @@ func (e *InterruptedError) Error() string {
 // Is reports whether target is ErrInterrupted.
 func (e *InterruptedError) Is(target error) bool { return target == ErrInterrupted }
 
-// A PanicError says that a handler panicked, or ended its goroutine.
-type PanicError struct {
-	Value any // nil for runtime.Goexit
-	Stack string
-}
-
-func (e *PanicError) Error() string {
-	if e.Value == nil {
-		return "turns: handler ended its goroutine"
-	}
-	return fmt.Sprintf("turns: handler panicked: %v", e.Value)
-}
+// A PanicError has the value and the stack of a handler's panic. The Err of a TurnData wraps it.
+type PanicError = background.PanicError
 
 // failed converts the error of a statement.
 func failed(err error) error {

@@ -140,11 +140,8 @@ func (s *server) consume(ctx context.Context, t *Turn) error {
 // handle calls the handler. A panic and runtime.Goexit are errors.
 func (t *Turn) handle(ctx context.Context, handler Handler) error {
 	err := background.Outlive(func() error { return handler(ctx, t) })
-	if err == background.ErrGoexit { //nolint:errorlint // of this call, and not of one inside the handler
-		return &PanicError{}
-	}
-	if p, ok := err.(*background.PanicError); ok { //nolint:errorlint // as above
-		return &PanicError{Value: p.Value, Stack: string(p.Stack)}
+	if background.DidNotReturn(err) {
+		return fmt.Errorf("turns: handler did not return: %w", err)
 	}
 	return err
 }

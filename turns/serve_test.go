@@ -116,7 +116,11 @@ func TestAFailedAttemptIsRepeatedUntilItIsADeadLetter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, func(c *turns.Config) { c.MaxAttempts = 3 })
+			errs := make(chan error, 10)
+			b := newBench(t, func(c *turns.Config) {
+				c.MaxAttempts = 3
+				c.Observer.Ended = func(data turns.TurnData) { errs <- data.Err }
+			})
 			b.logged(t)
 			var attempts atomic.Int32
 			ticket := b.send(t, "a", "bad", "m1")
@@ -134,6 +138,11 @@ func TestAFailedAttemptIsRepeatedUntilItIsADeadLetter(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, []any{turns.Dead, 3}, []any{outcome.State, outcome.Attempts})
 			assert.NotEmpty(t, outcome.Error)
+			panicked, ok := errors.AsType[*turns.PanicError](await.Receive(t, await.Soon, errs))
+			assert.Equal(t, name == "panic", ok)
+			if ok {
+				assert.Contains(t, string(panicked.Stack), "TestAFailedAttempt", "where it panicked")
+			}
 			assert.EqualValues(t, 3, attempts.Load())
 			await.Until(t, await.Soon, func() bool { return b.count(t) == 1 }, "the entity goes on")
 		})
