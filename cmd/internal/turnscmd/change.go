@@ -14,7 +14,6 @@ import (
 )
 
 func newInterrupt(app *program.App) *cobra.Command {
-	var flags targetFlags
 	var reason string
 	cmd := &cobra.Command{
 		Use:        "interrupt KEY",
@@ -27,19 +26,14 @@ handler that ignores its context continues.
 Exit codes: 0 the turn was interrupted, 3 the entity has no running turn.`,
 		Example: "  pglatch turns interrupt conversation/42 --reason 'user left'",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.with(cmd.Context(), app, args[0], func(t *target) error {
-				if err := t.Interrupt(cmd.Context(), t.key, reason); err != nil {
-					return t.post.fail(cmd.Context(), err)
-				}
-				return t.changed(app, "interrupted the turn of", nil, 0)
-			})
-		},
 	}
-	flags.addFlags(cmd)
-	complete(app, cmd, keys(turns.EntityRunning))
 	cmd.Flags().StringVar(&reason, "reason", "an operator interrupted it", "`text` that the handler gets as the cause")
-	return cmd
+	return onTarget(app, cmd, func(ctx context.Context, t *target) error {
+		if err := t.Interrupt(ctx, t.key, reason); err != nil {
+			return t.post.fail(ctx, err)
+		}
+		return t.changed(app, "interrupted the turn of", nil, 0)
+	}, turns.EntityRunning)
 }
 
 // A letterFunc changes one dead letter.
@@ -71,23 +65,19 @@ Exit codes: 0 they were deleted, 3 there is no such dead letter.`,
 
 // newLetters completes a command that changes one dead letter of an entity, or all.
 func newLetters(app *program.App, did string, change func(*turns.Mailbox, context.Context, int64) error, cmd *cobra.Command) *cobra.Command {
-	var flags targetFlags
+	var number int64
 	cmd.Args = cobra.RangeArgs(1, 2)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var number int64
+	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
 		if len(args) == 2 {
-			var err error
 			if number, err = strconv.ParseInt(args[1], 10, 64); err != nil || number < 1 {
 				return program.UsageError("NUMBER is %q: use the number of a dead letter, as show prints it", args[1])
 			}
 		}
-		return flags.with(cmd.Context(), app, args[0], func(t *target) error {
-			return t.letters(cmd.Context(), app, did, number, func(ctx context.Context, number int64) error { return change(t.Mailbox, ctx, number) })
-		})
+		return nil
 	}
-	flags.addFlags(cmd)
-	complete(app, cmd, keys(turns.EntityStopped))
-	return cmd
+	return onTarget(app, cmd, func(ctx context.Context, t *target) error {
+		return t.letters(ctx, app, did, number, func(ctx context.Context, number int64) error { return change(t.Mailbox, ctx, number) })
+	}, turns.EntityStopped)
 }
 
 // lettersOnce is how many dead letters are read at one time.
@@ -122,7 +112,6 @@ func (t *target) letters(ctx context.Context, app *program.App, did string, numb
 }
 
 func newPurge(app *program.App) *cobra.Command {
-	var flags targetFlags
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "purge KEY --yes",
@@ -133,23 +122,21 @@ it can commit nothing. Purge waits for transactions that have sent to the entity
 Exit codes: 0 it has no message any more, 64 --yes is missing.`,
 		Example: "  pglatch turns purge conversation/42 --yes",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		PreRunE: func(_ *cobra.Command, args []string) error {
 			if !yes {
 				return program.UsageError("purge deletes all messages of %s for good: give --yes", args[0])
 			}
-			return flags.with(cmd.Context(), app, args[0], func(t *target) error {
-				gone, err := t.Purge(cmd.Context(), t.key)
-				if err != nil {
-					return t.post.fail(cmd.Context(), err)
-				}
-				return t.changed(app, "deleted messages of", nil, gone)
-			})
+			return nil
 		},
 	}
-	flags.addFlags(cmd)
-	complete(app, cmd, keys(choice{}.states()...))
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "confirm that they are deleted permanently")
-	return cmd
+	return onTarget(app, cmd, func(ctx context.Context, t *target) error {
+		gone, err := t.Purge(ctx, t.key)
+		if err != nil {
+			return t.post.fail(ctx, err)
+		}
+		return t.changed(app, "deleted messages of", nil, gone)
+	}, choice{}.states()...)
 }
 
 // A change is the output of the commands that change something.

@@ -108,6 +108,18 @@ func (f *targetFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.mailbox, "mailbox", "", "`name` of the mailbox, if several have the namespace of KEY")
 }
 
+// onTarget completes a command whose first argument is a KEY, and which calls do with its entity. The shell offers the
+// entities in these states.
+func onTarget(app *program.App, cmd *cobra.Command, do func(context.Context, *target) error, states ...turns.EntityState) *cobra.Command {
+	var flags targetFlags
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return flags.with(cmd.Context(), app, args[0], func(t *target) error { return do(cmd.Context(), t) })
+	}
+	flags.addFlags(cmd)
+	complete(app, cmd, keys(states...))
+	return cmd
+}
+
 // with finds the mailbox and the entity that a KEY names, and calls do.
 func (f *targetFlags) with(ctx context.Context, app *program.App, text string, do func(*target) error) error {
 	space, entity, ok := strings.Cut(text, "/")

@@ -2,6 +2,7 @@ package turnscmd
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 )
 
 func newShow(app *program.App) *cobra.Command {
-	var flags targetFlags
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "show KEY",
@@ -24,21 +24,19 @@ Exit codes: 0 it has a message, a turn or a dead letter, 3 it has none, or no ma
 namespace of KEY.`,
 		Example: "  pglatch turns show conversation/42\n  pglatch turns show conversation/42 -o json",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if limit < 1 {
 				return program.UsageError("--limit is %d: use 1 or more", limit)
 			}
-			return flags.with(cmd.Context(), app, args[0], func(t *target) error { return t.show(cmd, app, limit) })
+			return nil
 		},
 	}
-	flags.addFlags(cmd)
-	complete(app, cmd, keys(choice{}.states()...))
 	cmd.Flags().IntVar(&limit, "limit", 50, "maximum number of messages, and of dead letters")
-	return cmd
+	return onTarget(app, cmd, func(ctx context.Context, t *target) error { return t.show(ctx, app, limit) }, choice{}.states()...)
 }
 
-func (t *target) show(cmd *cobra.Command, app *program.App, limit int) error {
-	ctx, name := cmd.Context(), turns.Name{Name: t.name, Namespace: t.key.Namespace()}
+func (t *target) show(ctx context.Context, app *program.App, limit int) error {
+	name := turns.Name{Name: t.name, Namespace: t.key.Namespace()}
 	e, err := t.Entity(ctx, t.key)
 	if err != nil {
 		return t.post.fail(ctx, err)
