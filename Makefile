@@ -134,7 +134,7 @@ integration: integration-deps ## run the fault tests: processes, networks, PgBou
 	$(TRY_END)
 
 .PHONY: compat
-compat: ## run programs of this tree beside those of the commit in compat/base: locks, elections, tables, lock servers
+compat: ## run programs of this tree beside those of the commits in compat/base and base.turns: locks, elections, tables, turns, lock servers
 	$(WITHPG) $(GOTEST) -tags integration -timeout 10m -count=1 ./compat
 
 # Packages with golden files of what is frozen: docs/stability.md.

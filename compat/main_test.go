@@ -31,12 +31,13 @@ type version struct {
 	peer       string // testdata/peer, built against this version's packages
 }
 
-var base, today version
+// baseTurns is the other version for mailboxes, which base does not have.
+var base, baseTurns, today version
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "pglatch-compat-")
 	if err == nil {
-		err = buildBoth(context.Background(), dir)
+		err = buildAll(context.Background(), dir)
 	}
 	code := 1
 	if err == nil {
@@ -48,28 +49,36 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func buildBoth(ctx context.Context, dir string) (err error) {
-	commit, err := baseCommit(ctx, "base")
-	if err != nil {
+func buildAll(ctx context.Context, dir string) (err error) {
+	if base, err = buildCommit(ctx, dir, "base"); err != nil {
 		return err
 	}
-	old := filepath.Join(dir, "base")
-	if err := extract(ctx, commit, old); err != nil {
+	if baseTurns, err = buildCommit(ctx, dir, "base.turns", "mailboxes"); err != nil {
 		return err
+	}
+	today, err = build(ctx, "today", "..", filepath.Join(dir, "bin-today"), "mailboxes")
+	return err
+}
+
+// buildCommit builds the version of the commit that a file names.
+func buildCommit(ctx context.Context, dir, file string, tags ...string) (version, error) {
+	commit, err := baseCommit(ctx, file)
+	if err != nil {
+		return version{}, err
+	}
+	tree := filepath.Join(dir, file)
+	if err := extract(ctx, commit, tree); err != nil {
+		return version{}, err
 	}
 	// The program of users is today's: it must compile with the packages of both.
-	peer := filepath.Join(old, "compat", "testdata", "peer")
+	peer := filepath.Join(tree, "compat", "testdata", "peer")
 	if err := os.RemoveAll(peer); err != nil {
-		return err
+		return version{}, err
 	}
 	if err := os.CopyFS(peer, os.DirFS("testdata/peer")); err != nil {
-		return err
+		return version{}, err
 	}
-	if base, err = build(ctx, "base", old, filepath.Join(dir, "bin-base")); err != nil {
-		return err
-	}
-	today, err = build(ctx, "today", "..", filepath.Join(dir, "bin-today"))
-	return err
+	return build(ctx, "base", tree, filepath.Join(dir, "bin-"+file), tags...)
 }
 
 // baseCommit returns the commit that a file names. Its error says how to get it.
@@ -80,8 +89,8 @@ func baseCommit(ctx context.Context, file string) (string, error) {
 	}
 	commit := strings.TrimSpace(string(text))
 	if out, err := git(ctx, "cat-file", "-e", commit+"^{commit}"); err != nil {
-		return "", fmt.Errorf("the commit %q of compat/base is not in this clone. A shallow clone gets it by \"git fetch --unshallow\", "+
-			"and actions/checkout by \"fetch-depth: 0\". Without the history, these tests cannot run: %w\n%s", commit, err, out)
+		return "", fmt.Errorf("the commit %q of compat/%s is not in this clone. A shallow clone gets it by \"git fetch --unshallow\", "+
+			"and actions/checkout by \"fetch-depth: 0\". Without the history, these tests cannot run: %w\n%s", commit, filepath.Base(file), err, out)
 	}
 	return commit, nil
 }
@@ -130,12 +139,12 @@ func extract(ctx context.Context, commit, dir string) error {
 	}
 }
 
-// build compiles the programs of a version. Both versions share the build cache.
-func build(ctx context.Context, name, tree, out string) (version, error) {
+// build compiles the programs of a version. All versions share the build cache.
+func build(ctx context.Context, name, tree, out string, tags ...string) (version, error) {
 	if err := os.Mkdir(out, 0o755); err != nil { //nolint:gosec // nothing secret
 		return version{}, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", out, "./cmd/pglatch", "./compat/testdata/peer")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", strings.Join(tags, ","), "-o", out, "./cmd/pglatch", "./compat/testdata/peer")
 	cmd.Dir = tree
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if text, err := cmd.CombinedOutput(); err != nil {
@@ -146,6 +155,12 @@ func build(ctx context.Context, name, tree, out string) (version, error) {
 
 // inBothOrders runs a test with each version as the first.
 func inBothOrders(t *testing.T, test func(t *testing.T, first, second version)) {
+	t.Helper()
+	inBothOrdersOf(t, base, test)
+}
+
+// inBothOrdersOf is inBothOrders with another base.
+func inBothOrdersOf(t *testing.T, base version, test func(t *testing.T, first, second version)) {
 	t.Helper()
 	t.Run("base, then today", func(t *testing.T) {
 		t.Parallel()

@@ -30,6 +30,10 @@ var uses = map[string]func(t *testing.T, v version, dsn string) string{
 		t.Helper()
 		return operate(t, v, dsn, []string{"once", v.name}, fmt.Sprint("run ", time.Now().Unix()), "")
 	},
+	"mailboxes": func(t *testing.T, v version, dsn string) string {
+		t.Helper()
+		return operate(t, v, dsn, []string{"mailbox", v.name}, "use", "used")
+	},
 	"leases": func(t *testing.T, v version, dsn string) string {
 		t.Helper()
 		return operate(t, v, dsn, []string{"lease"}, "acquire "+v.name+" "+v.name, "{")
@@ -61,10 +65,14 @@ func TestTablesOfTwoVersionsInBothOrders(t *testing.T) {
 	for kind, use := range uses {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
+			base := base
+			if kind == "mailboxes" {
+				base = baseTurns
+			}
 			for _, verb := range []string{"migrate", "script"} {
 				t.Run(verb, func(t *testing.T) {
 					t.Parallel()
-					inBothOrders(t, func(t *testing.T, first, second version) {
+					inBothOrdersOf(t, base, func(t *testing.T, first, second version) {
 						t.Helper()
 						dsn, _ := newCounter(t)
 						first.start(t, dsn, "tables").says(t, verb+" "+kind, "migrated")

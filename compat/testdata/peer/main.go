@@ -1,5 +1,6 @@
 // Command peer uses the library as a program of a user does. The tests of package compat build it against two versions
-// of the library, so it uses only what the version in the file base has.
+// of the library, so it uses only what the version in the file base has; with the build tag mailboxes, what the one in
+// base.turns has.
 //
 //	peer ROLE ARGUMENT...
 //
@@ -11,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -29,7 +31,9 @@ type role interface {
 	close()
 }
 
-var roles = map[string]func(ctx context.Context, dsn string, args []string) (role, error){
+type newRole = func(ctx context.Context, dsn string, args []string) (role, error)
+
+var roles = map[string]newRole{
 	"mutex":  newMutex,
 	"elect":  newCandidate,
 	"shards": newShards,
@@ -47,6 +51,7 @@ func main() {
 }
 
 func run(ctx context.Context, dsn string, args []string) error {
+	maps.Copy(roles, later)
 	if len(args) == 0 || roles[args[0]] == nil {
 		return fmt.Errorf("usage: peer ROLE ARGUMENT...: %q", args)
 	}

@@ -28,6 +28,9 @@ func (t *tables) answer(ctx context.Context, verb string, args []string) (string
 	kinds := map[string]func(ctx context.Context) (migrate func(context.Context) error, script string, err error){
 		"elections": t.elections, "shards": t.shards, "once": t.once, "leases": t.leases,
 	}
+	for kind, of := range laterTables {
+		kinds[kind] = func(context.Context) (func(context.Context) error, string, error) { return of(t) }
+	}
 	migrate, script, err := kinds[args[0]](ctx)
 	if err != nil {
 		return "", err
