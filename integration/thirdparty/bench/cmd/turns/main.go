@@ -1,8 +1,11 @@
 // Command turns compares package turns with other ways to handle messages of entities: the same work in one run, each
 // system in its turn. It starts the server that it needs.
 //
-//	go run ./cmd/turns            # all, in less than an hour
-//	go run ./cmd/turns -quick     # one short round
+//	go run ./cmd/turns                     # all, in less than an hour
+//	go run ./cmd/turns -only growth        # one part; "systems", "senders" and "interrupts" are the others
+//	go run ./cmd/turns -quick              # one short round
+//
+// pg-boss needs npm, which fetches it and a Node.js on the first run; -pgboss=false leaves it out.
 //
 // It prints Markdown. The exit code is 1 if a message was handled twice, or if a system that promises an order broke it.
 package main
@@ -15,6 +18,8 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -38,7 +43,8 @@ func main() {
 type options struct {
 	rounds, workers, depth, many, base, times int
 	duration, snapshot                        time.Duration
-	growth, quick                             bool
+	only, sizes                               string
+	pgboss, quick                             bool
 	entities                                  []int
 }
 
@@ -50,10 +56,23 @@ func parse() options {
 	flag.IntVar(&o.many, "many", 1_000_000, "messages of the one entity, and beside the snapshot")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "time of a system's turn")
 	flag.DurationVar(&o.snapshot, "snapshot", time.Minute, "for how long a snapshot is held")
-	flag.BoolVar(&o.growth, "growth", false, "only what is said of a cost that does not grow")
+	flag.StringVar(&o.only, "only", "", "the part to run: systems, growth, senders or interrupts; default all")
+	flag.StringVar(&o.sizes, "entities", "", "the numbers of entities with which systems are compared, separated by commas; default 1,100,1000,10000")
+	flag.BoolVar(&o.pgboss, "pgboss", true, "compare with pg-boss, too")
 	flag.BoolVar(&o.quick, "quick", false, "one round of 300ms with few messages: a smoke test, in which systems still open their connections")
 	flag.Parse()
 	o.base, o.times = 10_000, 200
+	if o.sizes != "" {
+		o.entities = nil
+		for size := range strings.SplitSeq(o.sizes, ",") {
+			n, err := strconv.Atoi(size)
+			if err != nil || n < 1 {
+				fmt.Fprintln(os.Stderr, "turns: -entities:", size)
+				os.Exit(2)
+			}
+			o.entities = append(o.entities, n)
+		}
+	}
 	if o.quick {
 		o.rounds, o.duration, o.snapshot, o.depth, o.many, o.base, o.times, o.entities = 1, 300*time.Millisecond, 300*time.Millisecond, 1000, 2000, 100, 20, []int{1, 100}
 	}
@@ -68,8 +87,9 @@ var settings = map[string]string{
 // A bench is one run.
 type bench struct {
 	options
-	admin  string
-	broken []error
+	admin    string
+	compared []queue.System
+	broken   []error
 }
 
 func compare(ctx context.Context, o options) error {
@@ -80,17 +100,25 @@ func compare(ctx context.Context, o options) error {
 	defer server.Close() //nolint:errcheck // the end of the run
 	machine := report.ThisMachine(map[string]string{"PostgreSQL": server.Version()})
 	fmt.Printf("%s, %d cores, load %s; %s; %v\n\n", machine.CPU, machine.Cores, machine.Load, machine.Date, machine.Versions)
-	b := &bench{options: o, admin: server.DSN("")}
-	if !o.growth {
-		if err := b.systems(ctx); err != nil {
+	b := &bench{options: o, admin: server.DSN(""), compared: queue.Systems}
+	if o.pgboss {
+		b.compared = slices.Concat(queue.Systems, queue.PgBoss)
+	}
+	ran := false
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{"systems", b.systems}, {"growth", b.grow}, {"senders", b.senders}, {"interrupts", b.interrupts}} {
+		if o.only != "" && o.only != part.name {
+			continue
+		}
+		ran = true
+		if err := part.run(ctx); err != nil {
 			return err
 		}
 	}
-	if err := b.grow(ctx); err != nil {
-		return err
-	}
-	if err := b.interrupts(ctx); err != nil {
-		return err
+	if !ran {
+		return fmt.Errorf("there is no part %q", o.only)
 	}
 	fmt.Printf("\nLoad at the end: %s\n", report.ThisMachine(nil).Load)
 	return errors.Join(b.broken...)
@@ -111,15 +139,15 @@ func (b *bench) measure(ctx context.Context, s queue.System, load queue.Load) (q
 
 // systems compares them at each number of entities, without and with messages that wait, and then their latency.
 func (b *bench) systems(ctx context.Context) error {
-	const compared = 1 // in queue.Systems
+	const base = 1 // in b.compared
 	timed := slices.Min([]int{1000, b.entities[len(b.entities)-1]})
-	peak := make([]float64, len(queue.Systems)) // with as many entities as are timed: with fewer, messages coalesce
+	peak := make([]float64, len(b.compared)) // with as many entities as are timed: with fewer, messages coalesce
 	for _, entities := range b.entities {
 		for _, depth := range []int{0, b.depth} {
-			fmt.Printf("## %d entities, %d messages wait\n\n| system | messages/s | of %s | out of order | overlaps |\n|---|--:|--:|--:|--:|\n", entities, depth, queue.Systems[compared].Name)
-			rates, last := make([][]float64, len(queue.Systems)), make([]queue.Result, len(queue.Systems))
+			fmt.Printf("## %d entities, %d messages wait\n\n| system | messages/s | of %s | out of order | overlaps |\n|---|--:|--:|--:|--:|\n", entities, depth, b.compared[base].Name)
+			rates, last := make([][]float64, len(b.compared)), make([]queue.Result, len(b.compared))
 			for range b.rounds {
-				for i, s := range queue.Systems {
+				for i, s := range b.compared {
 					r, err := b.measure(ctx, s, queue.Load{Entities: entities, Depth: depth, Duration: b.duration})
 					if err != nil {
 						return err
@@ -127,9 +155,9 @@ func (b *bench) systems(ctx context.Context) error {
 					rates[i], last[i] = append(rates[i], r.Rate), r
 				}
 			}
-			for i, s := range queue.Systems {
+			for i, s := range b.compared {
 				rate := gauge.Median(rates[i])
-				fmt.Printf("| %s | %.0f | %.2f | %d | %d |\n", s.Name, rate, rate/max(gauge.Median(rates[compared]), 1), last[i].Disorder, last[i].Overlaps)
+				fmt.Printf("| %s | %.0f | %.2f | %d | %d |\n", s.Name, rate, rate/max(gauge.Median(rates[base]), 1), last[i].Disorder, last[i].Overlaps)
 				if depth == 0 && entities == timed {
 					peak[i] = rate
 				}
@@ -138,7 +166,7 @@ func (b *bench) systems(ctx context.Context) error {
 		}
 	}
 	fmt.Printf("## From the begin of the sender's transaction to the handler, %d entities\n\n| system | messages/s | p50 ms | p99 ms |\n|---|--:|--:|--:|\n", timed)
-	for i, s := range queue.Systems {
+	for i, s := range b.compared {
 		r, err := b.measure(ctx, s, queue.Load{Entities: timed, Rate: max(peak[i]/2, 1), Duration: 2 * b.duration})
 		if err != nil {
 			return err
@@ -149,15 +177,36 @@ func (b *bench) systems(ctx context.Context) error {
 	return nil
 }
 
+// senders compares Send with the same rows by hand.
+func (b *bench) senders(ctx context.Context) error {
+	const writers = 64
+	fmt.Printf("\n## %d writers commit\n\n| each transaction | transactions/s | of the first row |\n|---|--:|--:|\n", writers)
+	rates := make([][]float64, len(queue.SendWays))
+	for range b.rounds {
+		for i, way := range queue.SendWays {
+			rate, err := queue.Senders(ctx, b.admin, way, writers, b.duration)
+			if err != nil {
+				return err
+			}
+			rates[i] = append(rates[i], rate)
+		}
+	}
+	for i, way := range queue.SendWays {
+		fmt.Printf("| %s | %.0f | %.2f |\n", way.Name, gauge.Median(rates[i]), gauge.Median(rates[i])/max(gauge.Median(rates[0]), 1))
+	}
+	return nil
+}
+
 // interrupts measures how long an interrupt from another replica takes.
 func (b *bench) interrupts(ctx context.Context) error {
-	fmt.Print("\n## From Interrupt on one replica to the end of the context on another\n\n| other turns of the replica | p50 ms | p99 ms |\n|--:|--:|--:|\n")
+	fmt.Print("\n## From Interrupt on one replica to the end of the context on another\n\n| other turns of the replica | p50 ms | p99 ms | Interrupt alone, p50, p99 | a SELECT 1 at that time, p50, p99 |\n|--:|--:|--:|--:|--:|\n")
 	for _, busy := range []int{0, b.workers} {
-		latency, err := queue.Interrupts(ctx, b.admin, b.times, busy)
+		took, err := queue.Interrupts(ctx, b.admin, b.times, busy)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("| %d | %.1f | %.1f |\n", busy, ms(latency.At(0.5)), ms(latency.At(0.99)))
+		fmt.Printf("| %d | %.1f | %.1f | %.1f, %.1f | %.1f, %.1f |\n", busy, ms(took.All.At(0.5)), ms(took.All.At(0.99)),
+			ms(took.Call.At(0.5)), ms(took.Call.At(0.99)), ms(took.Ping.At(0.5)), ms(took.Ping.At(0.99)))
 	}
 	return nil
 }

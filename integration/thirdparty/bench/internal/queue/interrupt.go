@@ -14,24 +14,31 @@ import (
 	"github.com/pglatch/pglatch/turns"
 )
 
-// Interrupts measures the time from a call of Interrupt on one replica until the context of the turn ends on another one. Each
-// replica has connections of its own. busy is how many other turns of that replica commit meanwhile, one message after another.
-func Interrupts(ctx context.Context, admin string, times, busy int) (latency gauge.Histogram, err error) {
+// An Interruption is how long parts of it took.
+type Interruption struct {
+	All  gauge.Histogram // from the call of Interrupt until the context of the turn ends
+	Call gauge.Histogram // the call of Interrupt alone, which ends with its commit
+	Ping gauge.Histogram // for comparison: one SELECT 1 at that time
+}
+
+// Interrupts measures interrupts of a turn on another replica. Each replica has connections of its own. busy is how many other
+// turns of that replica commit meanwhile, one message after another.
+func Interrupts(ctx context.Context, admin string, times, busy int) (took Interruption, err error) {
 	dsn, err := pgserver.CreateDatabase(ctx, admin)
 	if err != nil {
-		return latency, err
+		return took, err
 	}
 	defer func() { _ = pgserver.DropDatabase(context.WithoutCancel(ctx), admin, dsn) }()
 	replicas := make([]*mailbox, 2)
 	for i := range replicas {
 		pool, err := pgxpool.New(ctx, fmt.Sprintf("%s&pool_max_conns=%d", dsn, busy+10))
 		if err != nil {
-			return latency, err
+			return took, err
 		}
 		defer pool.Close()
 		queue, err := turnsOf(1)(ctx, &Site{DSN: dsn, Pool: pool, Workers: busy + 1})
 		if err != nil {
-			return latency, err
+			return took, err
 		}
 		defer queue.Close()
 		replicas[i], _ = queue.(*mailbox)
@@ -58,25 +65,31 @@ func Interrupts(ctx context.Context, admin string, times, busy int) (latency gau
 	}()
 	for i := range busy {
 		if err := replicas[1].post(ctx, fmt.Sprint(i+1)); err != nil {
-			return latency, err
+			return took, err
 		}
 	}
 	key, err := entities.Text("0")
 	if err != nil {
-		return latency, err
+		return took, err
 	}
 	for range times {
 		if err := replicas[1].post(ctx, "0"); err != nil {
-			return latency, err
+			return took, err
 		}
 		<-began
 		before := time.Now()
-		if err := replicas[1].Interrupt(ctx, key, "the bench measures it"); err != nil {
-			return latency, err
+		if _, err := replicas[1].site.Pool.Exec(ctx, "SELECT 1"); err != nil {
+			return took, err
 		}
-		latency.Add((<-ended).Sub(before))
+		took.Ping.Add(time.Since(before))
+		before = time.Now()
+		if err := replicas[1].Interrupt(ctx, key, "the bench measures it"); err != nil {
+			return took, err
+		}
+		took.Call.Add(time.Since(before))
+		took.All.Add((<-ended).Sub(before))
 	}
-	return latency, nil
+	return took, nil
 }
 
 // post sends a message in a transaction of its own.

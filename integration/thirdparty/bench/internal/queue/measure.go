@@ -97,11 +97,11 @@ func (r *run) fill(ctx context.Context) error {
 		}
 	}
 	if r.load.Beside > 0 { // for entity 0
-		if _, ok := r.queue.(*mailbox); !ok {
+		box, ok := r.queue.(*mailbox)
+		if !ok {
 			return errors.New("messages beside others are for turns")
 		}
-		if _, err := r.site.Pool.Exec(ctx, `SELECT pglatch_turns.pglatch_send('bench', '0', convert_to(json_build_object('Entity', 0, 'N', n)::text, 'UTF8'))
-			FROM generate_series(1, $1::bigint) AS n`, r.load.Beside); err != nil {
+		if err := box.fill(ctx, 0, 0, r.load.Beside); err != nil {
 			return err
 		}
 	}
@@ -143,29 +143,30 @@ func (r *run) measure(ctx context.Context) error {
 
 // count returns how many messages a second were handled, after the time to warm up.
 func (r *run) count(ctx context.Context, served <-chan error) (rate float64, err error) {
-	wait := func(d time.Duration) error {
-		select {
-		case err := <-served:
-			return fmt.Errorf("it stopped: %w", err)
-		case <-time.After(d):
-			return context.Cause(ctx)
-		}
-	}
-	if err := wait(r.load.Duration / 5); err != nil {
+	if err := last(ctx, r.load.Duration/5, served); err != nil {
 		return 0, err
 	}
 	r.mu.Lock()
 	r.timing = true
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.timing = false
+		r.mu.Unlock()
+	}()
 	before, began := r.handled.Load(), time.Now()
-	if err := wait(r.load.Duration); err != nil {
-		return 0, err
+	err = last(ctx, r.load.Duration, served)
+	return float64(r.handled.Load()-before) / time.Since(began).Seconds(), err
+}
+
+// last waits, unless what is measured ends before.
+func last(ctx context.Context, d time.Duration, ended <-chan error) error {
+	select {
+	case err := <-ended:
+		return fmt.Errorf("it stopped: %w", err)
+	case <-time.After(d):
+		return context.Cause(ctx)
 	}
-	rate = float64(r.handled.Load()-before) / time.Since(began).Seconds()
-	r.mu.Lock()
-	r.timing = false
-	r.mu.Unlock()
-	return rate, nil
 }
 
 // send sends until ctx ends: at the rate, or as fast as messages are handled.

@@ -38,18 +38,21 @@ func turnsOf(batch int) func(context.Context, *Site) (Queue, error) {
 
 func (q *mailbox) Close() { q.locker.Close() }
 
-// fillEntities is how many entities one transaction fills: each is a lock of the server.
-const fillEntities = 500
+// fillSQL stores the rows that Send stores, in bulk.
+const fillSQL = `WITH entities AS (INSERT INTO pglatch_turns.entities (mailbox, entity, state, ready_at, after)
+		SELECT 'bench', e::text, 'ready', clock_timestamp(), 0 FROM generate_series($1::bigint, $2::bigint) AS e)
+	INSERT INTO pglatch_turns.messages (mailbox, entity, number, position, id, trace, sent_at, body)
+		SELECT 'bench', e::text, nextval('pglatch_turns.number'), n, '', '', clock_timestamp(), convert_to(json_build_object('Entity', e, 'N', n)::text, 'UTF8')
+		FROM (SELECT n, e FROM generate_series(1, $3::bigint) AS n, generate_series($1::bigint, $2::bigint) AS e ORDER BY n, e) AS ordered`
 
 func (q *mailbox) Fill(ctx context.Context, count, each int) error {
-	for from := 1; from <= count; from += fillEntities {
-		_, err := q.site.Pool.Exec(ctx, `SELECT pglatch_turns.pglatch_send('bench', e::text, convert_to(json_build_object('Entity', e, 'N', n)::text, 'UTF8'))
-			FROM generate_series(1, $3::bigint) AS n, generate_series($1::bigint, $2::bigint) AS e`, from, min(from+fillEntities-1, count), each)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return q.fill(ctx, 1, count, each)
+}
+
+// fill stores messages of the entities from first to last.
+func (q *mailbox) fill(ctx context.Context, first, last, each int) error {
+	_, err := q.site.Pool.Exec(ctx, fillSQL, first, last, each)
+	return err
 }
 
 func (q *mailbox) Send(ctx context.Context, tx pgx.Tx, m Message) error {
