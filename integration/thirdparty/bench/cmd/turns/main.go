@@ -166,12 +166,18 @@ func (b *bench) systems(ctx context.Context) error {
 		}
 	}
 	fmt.Printf("## From the begin of the sender's transaction to the handler, %d entities\n\n| system | messages/s | p50 ms | p99 ms |\n|---|--:|--:|--:|\n", timed)
-	for i, s := range b.compared {
-		r, err := b.measure(ctx, s, queue.Load{Entities: timed, Rate: max(peak[i]/2, 1), Duration: 2 * b.duration})
-		if err != nil {
-			return err
+	rates, p50, p99 := make([][]float64, len(b.compared)), make([][]float64, len(b.compared)), make([][]float64, len(b.compared))
+	for range b.rounds {
+		for i, s := range b.compared {
+			r, err := b.measure(ctx, s, queue.Load{Entities: timed, Rate: max(peak[i]/2, 1), Duration: 2 * b.duration})
+			if err != nil {
+				return err
+			}
+			rates[i], p50[i], p99[i] = append(rates[i], r.Rate), append(p50[i], ms(r.Latency.At(0.5))), append(p99[i], ms(r.Latency.At(0.99)))
 		}
-		fmt.Printf("| %s | %.0f of %.0f | %.1f | %.1f |\n", s.Name, r.Rate, peak[i], ms(r.Latency.At(0.5)), ms(r.Latency.At(0.99)))
+	}
+	for i, s := range b.compared {
+		fmt.Printf("| %s | %.0f of %.0f | %.1f | %.1f |\n", s.Name, gauge.Median(rates[i]), peak[i], gauge.Median(p50[i]), gauge.Median(p99[i]))
 	}
 	fmt.Println()
 	return nil
@@ -221,9 +227,7 @@ func (b *bench) grow(ctx context.Context) error {
 	many := queue.Load{Entities: b.base, Depth: b.many, Duration: b.snapshot}
 	snapshot := many
 	snapshot.Snapshot = true
-	fmt.Print("## A cost that does not grow\n\n| turns | messages/s | of the row above |\n|---|--:|--:|\n")
-	var before float64
-	for _, row := range []struct {
+	rows := []struct {
 		name string
 		load queue.Load
 	}{
@@ -231,22 +235,24 @@ func (b *bench) grow(ctx context.Context) error {
 		{fmt.Sprintf("the same, beside one entity with %d", b.many), beside},
 		{fmt.Sprintf("%d messages of %d entities, for %v", b.many, b.base, b.snapshot), many},
 		{"the same, while a snapshot is held", snapshot},
-	} {
-		var rates []float64
-		for range b.rounds {
+	}
+	rates := make([][]float64, len(rows))
+	for range b.rounds {
+		for i, row := range rows {
 			r, err := b.measure(ctx, queue.Systems[0], row.load)
 			if err != nil {
 				return err
 			}
-			rates = append(rates, r.Rate)
+			rates[i] = append(rates[i], r.Rate)
 		}
-		rate := gauge.Median(rates)
-		ratio := "–"
+	}
+	fmt.Print("## A cost that does not grow\n\n| turns | messages/s | of the row above |\n|---|--:|--:|\n")
+	for i, row := range rows {
+		rate, ratio := gauge.Median(rates[i]), "–"
 		if row.load.Beside > 0 || row.load.Snapshot {
-			ratio = fmt.Sprintf("%.2f", rate/max(before, 1))
+			ratio = fmt.Sprintf("%.2f", rate/max(gauge.Median(rates[i-1]), 1))
 		}
 		fmt.Printf("| %s | %.0f | %s |\n", row.name, rate, ratio)
-		before = rate
 	}
 	return nil
 }
