@@ -78,11 +78,10 @@ func TestEachOperationOfABatchHasItsOwnResult(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
-		other := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 600_000})
+		s, f := serveBehindFront(t)
+		other := l.client(t, s.url())
 		require.Empty(t, other.do(command{Do: "acquire", As: "other", Name: "held"}).Error)
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		w := l.client(t, f.URL)
 		all := []string{"a", "held", "not\nvalid", "schön ✓", `"fencing_token":7`, "b/c"}
 		r := w.do(command{Do: "acquire all", As: "w", Names: all})
 		assert.Equal(t, []string{"", "Held", "Invalid", "", "", ""}, errorsOf(r), "in the order of the names")
@@ -115,9 +114,8 @@ func TestALostAnswerToABatchCostsNoSecondLease(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		s, f := serveBehindFront(t)
+		w := l.client(t, f.URL)
 		for i, do := range []string{"acquire all", "renew all", "release all"} {
 			f.loseNext("batch")
 			r := w.do(command{Do: do, As: "w", Names: names(3, "x%d")})
@@ -138,9 +136,8 @@ func TestABatchWhoseAnswersAreAllLostIsPlainRequests(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		_, f := serveBehindFront(t)
+		w := l.client(t, f.URL)
 		f.onBatch(func(body []byte, ask func([]byte) []byte) wrong {
 			ask(body)
 			panic(http.ErrAbortHandler)
@@ -159,10 +156,9 @@ func TestARefusalOfASecondBatchSaysNothingOfTheFirst(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
+		s, f := serveBehindFront(t)
 		f.narrows.Store(true)
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		w := l.client(t, f.URL)
 		f.loseNext("batch")
 		assert.Equal(t, []string{"OutcomeUnknown", "OutcomeUnknown"}, errorsOf(w.do(command{Do: "acquire all", As: "w", Names: names(2, "x%d")})))
 		assert.Equal(t, "HELD", direct(t, s, "x1").State)
@@ -248,14 +244,13 @@ func TestALockIsInABatchOnce(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
+		_, f := serveBehindFront(t)
 		f.onBatch(func(body []byte, _ func([]byte) []byte) wrong {
 			locks := decodeBatch(body).locks()
 			assert.Equal(t, []string{"x", "y"}, locks)
 			return wrong{}
 		})
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		w := l.client(t, f.URL)
 		assert.Equal(t, []string{"", "Held", "", "Held"}, errorsOf(w.do(command{Do: "acquire all", As: "w", Names: []string{"x", "x", "y", "x"}})), "one after the other")
 		assert.Equal(t, int64(1), f.batches.Load())
 		f.onBatch(func([]byte, func([]byte) []byte) wrong { return wrong{} })
@@ -267,9 +262,8 @@ func TestManySharesAreAcquiredAlone(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		s, f := serveBehindFront(t)
+		w := l.client(t, f.URL)
 		r := w.do(command{Do: "acquire all", As: "w", Names: []string{"x", "x", "y"}, Slots: 2})
 		require.Equal(t, []string{"", "", ""}, errorsOf(r))
 		assert.Equal(t, []int{1, 2, 1}, []int{r.Results[0].Slot, r.Results[1].Slot, r.Results[2].Slot})
@@ -298,10 +292,9 @@ func TestAServerWithoutBatchesGetsPlainRequests(t *testing.T) {
 			t.Parallel()
 			inEach(t, func(t *testing.T, l language) {
 				t.Helper()
-				s := serve(t, "")
-				f := newFront(t, s.url())
+				s, f := serveBehindFront(t)
 				f.onBatch(func([]byte, func([]byte) []byte) wrong { return refusal })
-				w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+				w := l.client(t, f.URL)
 				for _, do := range []string{"acquire all", "renew all", "release all"} {
 					r := w.do(command{Do: do, As: "w", Names: names(20, "x%d")})
 					require.Equal(t, make([]string, 20), errorsOf(r), do)
@@ -318,10 +311,9 @@ func TestABatchThatIsNotAllowedIsDeniedForEach(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
+		_, f := serveBehindFront(t)
 		f.onBatch(func([]byte, func([]byte) []byte) wrong { return problem(http.StatusUnauthorized, "unauthorized") })
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		w := l.client(t, f.URL)
 		assert.Equal(t, []string{"Denied", "Denied"}, errorsOf(w.do(command{Do: "acquire all", As: "w", Names: names(2, "x%d")})))
 		assert.Equal(t, int64(1), f.requests.Load())
 		f.onBatch(func([]byte, func([]byte) []byte) wrong { return problem(http.StatusConflict, "lock-held") })
@@ -333,8 +325,7 @@ func TestAnOperationThatFindsTheStoreBusyIsSentAlone(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
+		s, f := serveBehindFront(t)
 		f.onBatch(func(body []byte, ask func([]byte) []byte) wrong { // the second and the third of four
 			b := decodeBatch(body)
 			b.Operations = append(b.Operations[:1:1], b.Operations[3])
@@ -343,7 +334,7 @@ func TestAnOperationThatFindsTheStoreBusyIsSentAlone(t *testing.T) {
 			busy := json.RawMessage(`{"status":503,"problem":` + problem(http.StatusServiceUnavailable, "lock-busy-retry").text + `}`)
 			return batch{Results: []json.RawMessage{results[0], busy, busy, results[1]}}.answer()
 		})
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		w := l.client(t, f.URL)
 		for i, do := range []string{"acquire all", "renew all", "release all"} {
 			r := w.do(command{Do: do, As: "w", Names: names(4, "x%d")})
 			require.Equal(t, make([]string, 4), errorsOf(r), do)
@@ -362,11 +353,10 @@ func TestAnAcquireOfALockThatOthersWaitForIsSentAlone(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
-		other := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 600_000})
+		s, f := serveBehindFront(t)
+		other := l.client(t, s.url())
 		require.Empty(t, other.do(command{Do: "acquire", As: "other", Name: "x0"}).Error)
-		waiter := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 600_000})
+		waiter := l.client(t, s.url())
 		waiter.send(command{Do: "acquire", As: "waiter", Name: "x0", Wait: 60_000})
 		var alone atomic.Bool
 		f.onBatch(func(body []byte, ask func([]byte) []byte) wrong {
@@ -374,7 +364,7 @@ func TestAnAcquireOfALockThatOthersWaitForIsSentAlone(t *testing.T) {
 			alone.Store(strings.Contains(string(b.Results[0]), "lock-busy-retry"))
 			return b.answer()
 		})
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		w := l.client(t, f.URL)
 		clitest.Eventually(t, func() bool {
 			before := f.requests.Load()
 			r := w.do(command{Do: "acquire all", As: "w", Names: names(2, "x%d")})
@@ -395,8 +385,7 @@ func TestResultsOfOtherOperationsAreNotTaken(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
+		_, f := serveBehindFront(t)
 		var granted int
 		mixes := map[string]func(all []json.RawMessage) []json.RawMessage{
 			"swapped": func(all []json.RawMessage) []json.RawMessage { return []json.RawMessage{all[1], all[0]} },
@@ -410,7 +399,7 @@ func TestResultsOfOtherOperationsAreNotTaken(t *testing.T) {
 			f.onBatch(func(body []byte, ask func([]byte) []byte) wrong {
 				return batch{Results: how(decodeBatch(ask(body)).Results)}.answer()
 			})
-			w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+			w := l.client(t, f.URL)
 			all := names(2, mix+"%d")
 			r := w.do(command{Do: "acquire all", As: "w", Names: all})
 			require.Equal(t, []string{"", ""}, errorsOf(r), mix)
@@ -429,8 +418,7 @@ func TestAnOperationWithoutAnAnswerCostsNoOtherItsLease(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
+		_, f := serveBehindFront(t)
 		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 20_000})
 		all := append(names(20, "x%d"), "stuck")
 		require.Equal(t, make([]string, 21), errorsOf(w.do(command{Do: "acquire all", As: "w", Names: all})))
@@ -450,8 +438,7 @@ func TestHeartbeatsShareRequests(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
+		_, f := serveBehindFront(t)
 		var renewals atomic.Int64
 		f.onBatch(func(body []byte, _ func([]byte) []byte) wrong {
 			renewals.Add(int64(len(decodeBatch(body).Operations)))
@@ -473,8 +460,7 @@ func TestAHeartbeatWithoutAnAnswerCostsNoOtherItsLease(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
+		_, f := serveBehindFront(t)
 		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 20_000})
 		all := append(names(5, "x%d"), "stuck")
 		require.Equal(t, make([]string, 6), errorsOf(w.do(command{Do: "acquire all", As: "w", Names: all})))

@@ -32,7 +32,7 @@ func TestErrorsHaveTypes(t *testing.T) {
 		t.Helper()
 		s := serve(t, "")
 		w := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 2000})
-		long := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 600_000})
+		long := l.client(t, s.url())
 		mine := long.do(command{Do: "acquire", As: "a", Name: "x"})
 		require.Empty(t, mine.Error)
 		held := w.do(command{Do: "acquire", As: "b", Name: "x", Wait: 50})
@@ -53,7 +53,7 @@ func TestErrorsHaveTypes(t *testing.T) {
 		}
 		none := serve(t, "")
 		elsewhere := newFront(t, s.url())
-		move := l.start(t, setup{Bases: []string{elsewhere.URL}, Timeout: 10_000, TTL: 600_000})
+		move := l.client(t, elsewhere.URL)
 		require.Empty(t, move.do(command{Do: "acquire", As: "g", Name: "z"}).Error)
 		elsewhere.target = none.url()
 		assert.Equal(t, "NotFound", move.do(command{Do: "renew", As: "g"}).Error)
@@ -79,9 +79,8 @@ func TestALostAnswerCostsNoSecondLease(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		s, f := serveBehindFront(t)
+		w := l.client(t, f.URL)
 		f.loseNext("acquire")
 		first := w.do(command{Do: "acquire", As: "a", Name: "x"})
 		require.Empty(t, first.Error)
@@ -119,7 +118,7 @@ func TestARefusalOfASecondSendingSaysNothingOfTheFirst(t *testing.T) {
 		assert.Equal(t, "1", w.do(command{Do: "acquire", As: "a", Name: "x"}).Token, "the first server takes it still")
 
 		f.narrows.Store(true)
-		w = l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		w = l.client(t, f.URL)
 		for name, wait := range map[string]int{"y": 0, "z": 20_000} { // in the latter another request follows, which is refused at once
 			f.loseNext("acquire")
 			assert.Equal(t, "OutcomeUnknown", w.do(command{Do: "acquire", As: name, Name: name, Wait: wait}).Error)
@@ -154,8 +153,7 @@ func TestAHeartbeatKeepsALeaseAndTellsOfItsLossBeforeTheServerGivesItAway(t *tes
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
+		s, f := serveBehindFront(t)
 		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 12_000, Margin: 6000})
 		first := w.do(command{Do: "acquire", As: "a", Name: "x"})
 		require.Empty(t, first.Error)
@@ -180,7 +178,7 @@ func TestTheTimeOfALeaseCountsFromBeforeTheRequestWasSent(t *testing.T) {
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
 		s := serve(t, "")
-		mine := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 600_000}).do(command{Do: "acquire", As: "a", Name: "mine"})
+		mine := l.client(t, s.url()).do(command{Do: "acquire", As: "a", Name: "mine"})
 		require.Empty(t, mine.Error)
 		for _, asks := range []command{
 			{Do: "acquire", As: "a", Name: "x"},

@@ -57,6 +57,13 @@ func newFront(t *testing.T, target string) *front {
 	return f
 }
 
+// serveBehindFront starts a lock server on a SQLite file, and a front for it.
+func serveBehindFront(t *testing.T) (*server, *front) {
+	t.Helper()
+	s := serve(t, "")
+	return s, newFront(t, s.url())
+}
+
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n := f.requests.Add(1)
 	body, err := io.ReadAll(r.Body)

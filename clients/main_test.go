@@ -76,6 +76,12 @@ func (l language) start(t *testing.T, s setup) *worker {
 	return &worker{proctest.Start(t, proctest.Command(t, l.program, l.worker, string(text))), t}
 }
 
+// client starts a worker that obeys, with a TTL that no test reaches.
+func (l language) client(t *testing.T, base string) *worker {
+	t.Helper()
+	return l.start(t, setup{Bases: []string{base}, Timeout: 10_000, TTL: 600_000})
+}
+
 // kill ends the process, with what it does, and returns all lines it has written that nobody read.
 func (w *worker) kill() []string {
 	w.Kill()

@@ -20,9 +20,8 @@ func TestAShareIsALeaseOfItsSlot(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		s, f := serveBehindFront(t)
+		w := l.client(t, f.URL)
 		a := w.do(command{Do: "acquire", As: "a", Name: "gpu", Slots: 2})
 		b := w.do(command{Do: "acquire", As: "b", Name: "gpu", Slots: 2})
 		require.Empty(t, a.Error+b.Error)
@@ -65,11 +64,11 @@ func TestReadersShareALockAndAWriterHasItAlone(t *testing.T) {
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
 		s := serve(t, "")
-		w := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 600_000})
+		w := l.client(t, s.url())
 		for _, reader := range []string{"a", "b"} {
 			require.Empty(t, w.do(command{Do: "acquire", As: reader, Name: "catalogue", Mode: "shared"}).Error)
 		}
-		other := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 600_000})
+		other := l.client(t, s.url())
 		other.send(command{Do: "acquire", As: "writer", Name: "catalogue", Mode: "exclusive", Wait: 30_000})
 		clitest.Eventually(t, func() bool {
 			held := w.do(command{Do: "acquire", As: "c", Name: "catalogue", Mode: "shared"}).Error == "Held"
@@ -99,7 +98,7 @@ func TestAWriterThatGaveUpKeepsReadersOutForAWhile(t *testing.T) {
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
 		s := serve(t, "")
-		w := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 600_000})
+		w := l.client(t, s.url())
 		require.Empty(t, w.do(command{Do: "acquire", As: "a", Name: "catalogue", Mode: "shared"}).Error)
 		assert.Equal(t, "Held", w.do(command{Do: "acquire", As: "writer", Name: "catalogue", Mode: "exclusive"}).Error)
 		require.Empty(t, w.do(command{Do: "acquire", As: "b", Name: "catalogue", Mode: "shared"}).Error, "a writer that does not wait keeps nobody out")
@@ -115,8 +114,7 @@ func TestAHeartbeatKeepsAShareAndTellsOfItsLoss(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		s := serve(t, "")
-		f := newFront(t, s.url())
+		s, f := serveBehindFront(t)
 		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 12_000, Margin: 6000})
 		require.Empty(t, w.do(command{Do: "acquire", As: "a", Name: "gpu", Slots: 1}).Error)
 		w.do(command{Do: "heartbeat", As: "a", Wait: 200})

@@ -45,6 +45,16 @@ func (s *preparing) PrepareHandOver(ctx context.Context, next lease.AcquireReque
 	return handOver, func() { s.undone.Add(1) }, nil
 }
 
+// withHolder returns the queue of a server on a store, and the lease that "a" has there.
+func withHolder(t *testing.T, store lease.Store) (*queue, lease.Lease) {
+	t.Helper()
+	s, err := New(Config{Store: store, Registry: prometheus.NewRegistry(), PollInterval: -1})
+	require.NoError(t, err)
+	l, _, err := s.queue.acquire(t.Context(), ask("a"), 0)
+	require.NoError(t, err)
+	return s.queue, l
+}
+
 // A got is a lease, and the time between the request and the moment from which the lease counts.
 type got struct {
 	lease.Lease
@@ -84,17 +94,14 @@ func TestAHandOverIsPreparedAndItsLeaseCountsFromThen(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := c.store
 				store.Store = leasetest.NewStore()
-				s, err := New(Config{Store: store, Registry: prometheus.NewRegistry(), PollInterval: -1})
-				require.NoError(t, err)
-				first, _, err := s.queue.acquire(t.Context(), ask("a"), 0)
-				require.NoError(t, err)
-				second, third := inLine(t.Context(), t, s.queue, ask("b")), inLine(t.Context(), t, s.queue, ask("c"))
-				require.NoError(t, s.queue.release(t.Context(), first.Claim))
+				q, first := withHolder(t, store)
+				second, third := inLine(t.Context(), t, q, ask("b")), inLine(t.Context(), t, q, ask("c"))
+				require.NoError(t, q.release(t.Context(), first.Claim))
 				l := <-second
 				synctest.Wait()
 				require.EqualValues(t, 1, store.prepared.Load(), "only where the lock was just handed over")
 				time.Sleep(c.held)
-				require.NoError(t, s.queue.release(t.Context(), l.Claim))
+				require.NoError(t, q.release(t.Context(), l.Claim))
 				l = <-third
 				assert.Equal(t, "c", l.Holder)
 				assert.Equal(t, c.waited, l.waited)
@@ -111,23 +118,20 @@ func TestAPreparationForAWaiterThatLeavesIsGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &preparing{Store: leasetest.NewStore()}
-		s, err := New(Config{Store: store, Registry: prometheus.NewRegistry(), PollInterval: -1})
-		require.NoError(t, err)
-		first, _, err := s.queue.acquire(t.Context(), ask("a"), 0)
-		require.NoError(t, err)
-		second := inLine(t.Context(), t, s.queue, ask("b"))
+		q, first := withHolder(t, store)
+		second := inLine(t.Context(), t, q, ask("b"))
 		ctx, hangUp := context.WithCancel(t.Context())
-		go func() { _, _, _ = s.queue.acquire(ctx, ask("gone"), time.Hour) }()
+		go func() { _, _, _ = q.acquire(ctx, ask("gone"), time.Hour) }()
 		synctest.Wait()
-		third := inLine(t.Context(), t, s.queue, ask("c"))
-		require.NoError(t, s.queue.release(t.Context(), first.Claim))
+		third := inLine(t.Context(), t, q, ask("c"))
+		require.NoError(t, q.release(t.Context(), first.Claim))
 		l := <-second
 		synctest.Wait()
 		hangUp()
 		synctest.Wait()
 		assert.EqualValues(t, 1, store.undone.Load())
 		assert.EqualValues(t, 2, store.prepared.Load())
-		require.NoError(t, s.queue.release(t.Context(), l.Claim))
+		require.NoError(t, q.release(t.Context(), l.Claim))
 		assert.Equal(t, "c", (<-third).Holder)
 		assert.EqualValues(t, 1, store.carried.Load())
 	})
@@ -139,19 +143,16 @@ func TestASendingAfterThePreparationAsksTheStoreForTheLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &preparing{Store: leasetest.NewStore()}
-		s, err := New(Config{Store: store, Registry: prometheus.NewRegistry(), PollInterval: -1})
-		require.NoError(t, err)
-		first, _, err := s.queue.acquire(t.Context(), ask("a"), 0)
-		require.NoError(t, err)
+		q, first := withHolder(t, store)
 		r := ask("c")
 		r.IdempotencyKey = "k"
-		second, third := inLine(t.Context(), t, s.queue, ask("b")), inLine(t.Context(), t, s.queue, r)
-		require.NoError(t, s.queue.release(t.Context(), first.Claim))
+		second, third := inLine(t.Context(), t, q, ask("b")), inLine(t.Context(), t, q, r)
+		require.NoError(t, q.release(t.Context(), first.Claim))
 		l := <-second
 		time.Sleep(aheadAge / 2)
-		again := inLine(t.Context(), t, s.queue, r)
+		again := inLine(t.Context(), t, q, r)
 		asked := store.acquires.Load()
-		require.NoError(t, s.queue.release(t.Context(), l.Claim))
+		require.NoError(t, q.release(t.Context(), l.Claim))
 		one, two := <-third, <-again
 		assert.Equal(t, one.ID, two.ID)
 		assert.Zero(t, one.waited)

@@ -30,19 +30,16 @@ func TestAWaitThatEndsDuringAHandOverGetsTheLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const wait = 500 * time.Millisecond
-		s, err := New(Config{Store: lateStore{leasetest.NewStore(), 2 * wait}, Registry: prometheus.NewRegistry(), PollInterval: -1})
-		require.NoError(t, err)
-		held, _, err := s.queue.acquire(t.Context(), ask("a"), 0)
-		require.NoError(t, err)
+		q, held := withHolder(t, lateStore{leasetest.NewStore(), 2 * wait})
 		next := make(chan lease.Lease)
 		go func() {
-			l, _, err := s.queue.acquire(t.Context(), ask("b"), wait)
+			l, _, err := q.acquire(t.Context(), ask("b"), wait)
 			assert.NoError(t, err)
 			next <- l
 		}()
 		synctest.Wait()
 		began := time.Now()
-		require.NoError(t, s.queue.release(t.Context(), held.Claim))
+		require.NoError(t, q.release(t.Context(), held.Claim))
 		assert.Equal(t, "b", (<-next).Holder)
 		assert.Equal(t, 2*wait, time.Since(began), "the wait was over by then")
 	})
