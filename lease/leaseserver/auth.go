@@ -148,7 +148,7 @@ func (s *Server) authorize(r *http.Request, from *hop, need Right) (*bearerToken
 		return nil, wire.Refuse(wire.TypeForbidden, "this server has no tokens and answers only clients on its own machine")
 	}
 	if need == Admin { // the log must name the admin
-		return nil, wire.Refuse(wire.TypeForbidden, "this needs a token with the right admin")
+		return nil, wire.Refuse(wire.TypeForbidden, "this needs a token with the admin right")
 	}
 	return nil, nil //nolint:nilnil // no token, no error
 }
@@ -204,7 +204,7 @@ func clientAddress(r *http.Request) string {
 // check refuses requests beyond a token's rights and prefix.
 func (t *bearerToken) check(r *http.Request, need Right) error {
 	if t.right > need {
-		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("this needs the right %s, and the token or certificate has %s", need, t.right))
+		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("this needs the %s right, and the token or certificate has %s", need, t.right))
 	}
 	if r.PathValue(paramLock) == "" {
 		return nil

@@ -29,8 +29,8 @@ func newForceRelease(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "force-release NAME",
 		Short: "End another holder's lease, as an admin",
-		Long: `End another holder's lease, and print which lease it was. This needs a token with the right
-admin. The server logs who did it, and why.
+		Long: `End another holder's lease, and print which lease it was. This needs a token with the
+admin right. The server logs who did it, and why.
 
 The command ends the lease that exists when it starts, or the one with --fencing-token, and
 never a later one. It does not stop the holder, which continues until its next renewal is

@@ -102,7 +102,7 @@ func TestServeLocksKnowsItsClientsByTheirCertificates(t *testing.T) {
 		{ours.client(t, "worker", "worker.example", soon), []string{"acquire", "jobs/x", "--owner", "a"}, 0, ""},
 		{ours.client(t, "worker", "worker.example", soon), []string{"acquire", "x"}, 77, "names begin with"},
 		{ours.client(t, "reader", "", soon), []string{"list"}, 0, ""},
-		{ours.client(t, "reader", "", soon), []string{"acquire", "jobs/y"}, 77, "needs the right hold"},
+		{ours.client(t, "reader", "", soon), []string{"acquire", "jobs/y"}, 77, "needs the hold right"},
 		{ops, []string{"force-release", "jobs/x", "--reason", "gone"}, 0, ""},
 	} {
 		code, stderr := ask(c.who, c.args...)
