@@ -83,9 +83,11 @@ func BenchmarkLeaseHandOver(b *testing.B) {
 		}()
 		<-time.After(10 * time.Millisecond) // until it waits
 		began := time.Now()
-		go func() { assert.NoError(b, clients[(n-1)%2].Release(b.Context(), held.Claim)) }()
+		var releasing sync.WaitGroup
+		releasing.Go(func() { assert.NoError(b, clients[(n-1)%2].Release(b.Context(), held.Claim)) })
 		l := <-next
 		g.add(time.Since(began))
+		releasing.Wait()
 		held = l
 	}
 	g.report(b)
