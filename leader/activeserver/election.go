@@ -37,7 +37,7 @@ type Election struct {
 	stop    func() // nil = not started
 }
 
-var _ leaseserver.Election = (*Election)(nil)
+var _ leaseserver.IdentifyingElection = (*Election)(nil)
 
 // New returns an Election that has not started: it knows no active server. If the config is not valid, the
 // error is a *leader.ConfigError, which names the field.
@@ -51,6 +51,20 @@ func New(c Config) (*Election, error) {
 
 // Active implements leaseserver.Election.
 func (e *Election) Active() (url string, self bool, changed <-chan struct{}) {
+	identity, self, changed := e.active()
+	url, _, _ = strings.Cut(identity, "#")
+	return url, self, changed
+}
+
+// Process implements leaseserver.IdentifyingElection.
+func (e *Election) Process() string {
+	identity, _, _ := e.active()
+	_, process, _ := strings.Cut(identity, "#")
+	return process
+}
+
+// active returns the identity of the active server's process, "" = it is not known, and the rest of Active.
+func (e *Election) active() (identity string, self bool, changed <-chan struct{}) {
 	e.mu.Lock()
 	elector, changed := e.elector, e.changed
 	e.mu.Unlock()
@@ -58,14 +72,13 @@ func (e *Election) Active() (url string, self bool, changed <-chan struct{}) {
 	case elector == nil:
 		return "", false, changed
 	case elector.IsLeader():
-		return e.config.URL, true, changed
+		return e.identity, true, changed
 	}
 	holder, ok, _ := elector.LeaderSeen()
 	if !ok || holder.Identity == e.identity {
 		return "", false, changed
 	}
-	url, _, _ = strings.Cut(holder.Identity, "#")
-	return url, false, changed
+	return holder.Identity, false, changed
 }
 
 // Start makes the server take part in the election until ctx ends or Stop is called. Then the server gives up
@@ -143,10 +156,10 @@ func (e *Election) callbacks() leader.Callbacks {
 
 // notify closes changed if the answer of Active differs.
 func (e *Election) notify() {
-	url, self, _ := e.Active()
+	identity, self, _ := e.active()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	answer := fmt.Sprint(self, url)
+	answer := fmt.Sprint(self, identity)
 	if answer == e.told {
 		return
 	}

@@ -74,11 +74,15 @@ func TestOneServerIsActiveAndTheNextOneWhenItStops(t *testing.T) {
 			assert.True(t, awaitActive(t, first, one))
 			second, _ := start(t, c2)
 			assert.False(t, awaitActive(t, second, one))
+			process := first.Process()
+			assert.NotEmpty(t, process)
+			assert.Equal(t, process, second.Process())
 			stop()
 			url, self, _ := first.Active()
 			assert.NotEqual(t, one, url)
 			assert.False(t, self)
 			assert.True(t, awaitActive(t, second, two))
+			assert.NotEqual(t, process, second.Process())
 		})
 	}
 }

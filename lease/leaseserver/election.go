@@ -25,6 +25,18 @@ type Election interface {
 	Active() (url string, self bool, changed <-chan struct{})
 }
 
+// An IdentifyingElection is an Election that also distinguishes the processes that have one URL after each other. A
+// server then forwards only to the process that was elected. Without that, another process can get the requests: one
+// that has the URL by now, while the others still believe in the old one. If it serves another store, it would grant
+// locks that are held in this store. The Election of leader/activeserver is one.
+type IdentifyingElection interface {
+	Election
+
+	// Process returns an identifier of the active server's process: up to 64 letters and digits, the same for all
+	// servers of the store. "" = it is not known.
+	Process() string
+}
+
 // ElectionLock is the name of the lease that elects the active server, if the election uses a lease.
 // It has the form of the name of a slot, so no client can acquire it.
 const ElectionLock = "pglatch::server::slot"

@@ -25,7 +25,7 @@ import (
 func (s *Server) anywhere(w http.ResponseWriter, r *http.Request, next handler) error {
 	target, _ := s.forwarder.direction()
 	wait, waits := waitOf(r.URL.RawQuery)
-	if target == "" && !waits {
+	if target.url == "" && !waits {
 		return next(w, r)
 	}
 	t, err := s.newTransit(w, r, min(wait, s.MaxWait))
@@ -34,7 +34,7 @@ func (s *Server) anywhere(w http.ResponseWriter, r *http.Request, next handler) 
 	}
 	for forwards := true; ; forwards = waits {
 		target, until := s.forwarder.direction()
-		if target == "" || !forwards {
+		if target.url == "" || !forwards {
 			err := t.here(until, next)
 			if errors.Is(err, errMoved) && r.Context().Err() == nil {
 				continue
@@ -143,8 +143,8 @@ type forwardedAnswer struct {
 // there sends the request to the active server. After an error that matches errNotActive, nothing was
 // done. After any other error the outcome is unknown: the active server can be stopped, and carry the
 // request out when it continues.
-func (t *transit) there(target string) (*forwardedAnswer, error) {
-	base, err := baseURL(target)
+func (t *transit) there(target place) (*forwardedAnswer, error) {
+	base, err := baseURL(target.url)
 	if err != nil {
 		return nil, errors.Join(errNotActive, err)
 	}
@@ -170,7 +170,7 @@ func (t *transit) there(target string) (*forwardedAnswer, error) {
 	if u.RawPath != "" && u.RawPath != u.EscapedPath() { // a name with an escaped slash and another character unescaped
 		u.RawPath = strings.Replace(routePath(t.request), "{lock}", url.PathEscape(t.request.PathValue(paramLock)), 1)
 	}
-	r := (&http.Request{Method: t.request.Method, URL: &u, Header: t.headers(), Host: base.Host}).WithContext(bounded)
+	r := (&http.Request{Method: t.request.Method, URL: &u, Header: t.headers(target), Host: base.Host}).WithContext(bounded)
 	if t.request.Method == http.MethodPost {
 		// The transport sends the body again only if the active server says that it has not looked at the request.
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(t.body)), nil }
@@ -199,7 +199,7 @@ func (t *transit) there(target string) (*forwardedAnswer, error) {
 
 // headers returns those of the client's request, without those that are for one connection, and
 // with those of this server.
-func (t *transit) headers() http.Header {
+func (t *transit) headers(to place) http.Header {
 	h := t.request.Header.Clone()
 	for _, value := range h["Connection"] {
 		for name := range strings.SplitSeq(value, ",") {
@@ -208,12 +208,12 @@ func (t *transit) headers() http.Header {
 	}
 	for _, name := range [...]string{
 		"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-		"Expect", "Content-Length", hopHeader, peerHeader, certificateHeader, waitedHeader,
+		"Expect", "Content-Length", hopHeader, peerHeader, certificateHeader, waitedHeader, processHeader,
 		"Idempotency-Key", "X-Idempotency-Key", // with these, net/http would repeat a request whose outcome is unknown
 	} {
 		h.Del(name)
 	}
-	t.forwarder.sign(h, clientAddress(t.request))
+	t.forwarder.sign(h, to, clientAddress(t.request))
 	h.Set(waitedHeader, strconv.FormatInt(time.Since(t.start).Milliseconds(), 10))
 	if leaf := bearer.Leaf(t.request.TLS); leaf != nil {
 		h.Set(certificateHeader, base64.StdEncoding.EncodeToString(leaf.Raw))

@@ -3,6 +3,7 @@ package leaseserver_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -279,6 +280,54 @@ func TestAnOldAddressOfTheActiveServerIsNotUsed(t *testing.T) {
 		assert.Zero(t, forwarded(t, p, "answered"), url)
 	}
 	assert.NotContains(t, log.String(), "to="+stranger.URL)
+}
+
+// At the old address of the active server is the active server of another store by now. Where the election does not
+// say which process was elected, that grants a lock that is held.
+func TestAServerOfAnotherStoreAtTheOldAddressGetsNoRequests(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		elected, there string
+		forwards       float64
+	}{
+		"another process":             {"first", "second", 0},
+		"the process":                 {"first", "first", 1},
+		"control: no process elected": {"", "second", 1},
+		"an election of another kind": {"first", "", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log capture.Text
+			p := servetest.NewPeerOf(t, leaseserver.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			_, err := p.Client.Acquire(t.Context(), servetest.Ask("job", "a"))
+			require.NoError(t, err)
+			other := servetest.NewPeerOf(t, leaseserver.Config{})
+			other.Election.BelieveProcess(other.HTTP.URL, c.there)
+			servetest.AwaitMetric(t, other.Server, "lock_server_active", 1)
+			p.Election.BelieveProcess(other.HTTP.URL, c.elected)
+			if c.forwards > 0 {
+				servetest.AwaitMetric(t, p.Server, "lock_server_forwards", 1)
+			} else {
+				require.Eventually(t, func() bool { return strings.Contains(log.String(), "server_unreachable") }, servetest.Bound, time.Millisecond)
+			}
+			_, err = p.Client.Acquire(t.Context(), servetest.Ask("job", "b"))
+			assert.Equal(t, c.forwards == 0, errors.Is(err, lease.ErrHeld), err)
+			assert.Equal(t, c.forwards, forwarded(t, p, "answered"))
+		})
+	}
+}
+
+// The process is asked with each request too: it can have changed since the last probe.
+func TestARequestForAnotherProcessIsRefused(t *testing.T) {
+	t.Parallel()
+	p := servetest.NewPeerOf(t, leaseserver.Config{})
+	p.Election.BelieveProcess(p.HTTP.URL, "second")
+	servetest.AwaitMetric(t, p.Server, "lock_server_active", 1)
+	const path, body = "/v1/locks/job/acquire", `{"owner_id":"a","ttl_ms":60000}`
+	a := send(t, p.HTTP, http.MethodPost, path, body, "Pglatch-Forwarded", "192.0.2.1:1", "Pglatch-Active-Process", "first")
+	assert.Equal(t, http.StatusMisdirectedRequest, a.status, a.body)
+	a = send(t, p.HTTP, http.MethodPost, path, body, "Pglatch-Forwarded", "192.0.2.1:1", "Pglatch-Active-Process", "second")
+	assert.Equal(t, http.StatusOK, a.status, a.body)
 }
 
 func TestServersWithDifferentTokensDoNotForwardToEachOther(t *testing.T) {

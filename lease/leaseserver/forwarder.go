@@ -30,12 +30,18 @@ type forwarder struct {
 	failed  chan struct{} // of size one: a request could not be forwarded, or the transport was replaced
 
 	mu     sync.Mutex
-	target string          // the base URL of the active server; "" = this server answers
+	target place           // the active server; the zero value = this server answers
 	until  context.Context // ends with the next change of target
 	move   context.CancelFunc
 	active bool            // this server is active
 	term   context.Context // ends when it is not active any more; nil = it never was
 	lose   context.CancelFunc
+}
+
+// A place is where requests are answered: by a process at a base URL.
+type place struct {
+	url     string
+	process string // "" = any process there
 }
 
 const (
@@ -97,27 +103,37 @@ func (s *Server) Configure(h *http.Server) {
 	h.HTTP2 = &http.HTTP2Config{SendPingTimeout: aliveEvery, PingTimeout: aliveWithin, MaxConcurrentStreams: s.MaxWaiters + manyAtOnce}
 }
 
+// elected returns the active server, and the other answers of Election.Active.
+func (f *forwarder) elected() (active place, self bool, changed <-chan struct{}) {
+	url, self, changed := f.peers.Election.Active()
+	active.url = url
+	if e, ok := f.peers.Election.(IdentifyingElection); ok && url != "" {
+		active.process = e.Process()
+	}
+	return active, self, changed
+}
+
 // run follows the Election until ctx ends.
 func (f *forwarder) run(ctx context.Context) {
 	defer func() { f.transport.Load().CloseIdleConnections() }()
-	defer f.point("")
+	defer f.point(place{})
 	unreached := "" // the server whose failure was logged
 	for ctx.Err() == nil {
-		url, self, changed := f.peers.Election.Active()
+		active, self, changed := f.elected()
 		f.stand(self)
 		next := aliveEvery
-		if url == "" || self {
-			f.point("")
-		} else if err := f.probe(ctx, url, changed); errors.Is(err, errChanged) {
+		if active.url == "" || self {
+			f.point(place{})
+		} else if err := f.probe(ctx, active, changed); errors.Is(err, errChanged) {
 			continue
 		} else if err != nil {
-			f.point("")
-			if next = tryEvery; url != unreached {
-				f.logger.LogAttrs(ctx, slog.LevelWarn, "server_unreachable", slog.String("active", url), slog.Any("error", err))
+			f.point(place{})
+			if next = tryEvery; active.url != unreached {
+				f.logger.LogAttrs(ctx, slog.LevelWarn, "server_unreachable", slog.String("active", active.url), slog.Any("error", err))
 			}
-			unreached = url
+			unreached = active.url
 		} else {
-			f.point(url)
+			f.point(active)
 			unreached = ""
 		}
 		timer := time.NewTimer(next)
@@ -149,31 +165,31 @@ func (f *forwarder) stand(active bool) {
 }
 
 // point sets where requests are answered. If that changes, the requests that wait move there.
-func (f *forwarder) point(target string) {
+func (f *forwarder) point(target place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if target == f.target {
 		return
 	}
-	f.logger.LogAttrs(context.Background(), slog.LevelInfo, "server_forwards", slog.String("to", cmp.Or(target, "nobody")))
+	f.logger.LogAttrs(context.Background(), slog.LevelInfo, "server_forwards", slog.String("to", cmp.Or(target.url, "nobody")))
 	f.target = target
-	f.metrics.forwards.Set(one(target != ""))
+	f.metrics.forwards.Set(one(target.url != ""))
 	f.move()
 	f.until, f.move = context.WithCancel(context.Background())
 }
 
-// direction returns where requests are answered, "" = here, and a context that ends when that
+// direction returns where requests are answered, the zero value = here, and a context that ends when that
 // changes.
-func (f *forwarder) direction() (target string, until context.Context) {
+func (f *forwarder) direction() (target place, until context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.target, f.until
 }
 
 // fail records that a request could not be forwarded. Until a probe succeeds, this server answers.
-func (f *forwarder) fail(target string) {
+func (f *forwarder) fail(target place) {
 	if now, _ := f.direction(); now == target {
-		f.point("")
+		f.point(place{})
 	}
 	f.look()
 }
@@ -205,7 +221,7 @@ func (f *forwarder) lead() (term context.Context, ok bool) {
 }
 
 // probe asks a server whether it is active, and takes requests from this one.
-func (f *forwarder) probe(ctx context.Context, target string, changed <-chan struct{}) error {
+func (f *forwarder) probe(ctx context.Context, target place, changed <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
@@ -219,13 +235,13 @@ func (f *forwarder) probe(ctx context.Context, target string, changed <-chan str
 		case <-ctx.Done():
 		}
 	})
-	base, err := baseURL(target)
+	base, err := baseURL(target.url)
 	if err != nil {
 		return err
 	}
 	transport := f.transport.Load()
 	if now, _ := f.direction(); now != target || f.recognized != transport {
-		if err := f.recognize(ctx, target, base); err != nil {
+		if err := f.recognize(ctx, target.url, base); err != nil {
 			return err
 		}
 		f.recognized = transport
@@ -234,7 +250,7 @@ func (f *forwarder) probe(ctx context.Context, target string, changed <-chan str
 	if err != nil {
 		return err
 	}
-	f.sign(r.Header, "")
+	f.sign(r.Header, target, "")
 	answer, err := f.transport.Load().RoundTrip(r)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause

@@ -48,7 +48,7 @@ func TestTheHTTPInterfaceIsFrozen(t *testing.T) {
 
 func TestMessagesBetweenServersAreFrozen(t *testing.T) {
 	t.Parallel()
-	facts := frozen.Constants(t, ".", "hopHeader|peerHeader|certificateHeader|waitedHeader|challengeHeader|proofHeader|activeRoute|ElectionLock|idLength|kindChanged|kindWanted")
+	facts := frozen.Constants(t, ".", "hopHeader|peerHeader|certificateHeader|waitedHeader|processHeader|challengeHeader|proofHeader|activeRoute|ElectionLock|idLength|kindChanged|kindWanted")
 	frozen.Check(t, "servers", append(facts, frozen.Constants(t, "../postgres", "messageChannel")...))
 }
 

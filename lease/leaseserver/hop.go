@@ -19,6 +19,7 @@ const (
 	peerHeader        = "Pglatch-Peer-Token"
 	certificateHeader = "Pglatch-Client-Certificate" // the client's certificate, verified by the server that forwards
 	waitedHeader      = "Pglatch-Waited-Ms"          // for how long the request was at the server that forwards
+	processHeader     = "Pglatch-Active-Process"     // the process that the request is for
 )
 
 // A hop describes a request that another server has forwarded.
@@ -32,9 +33,12 @@ type hop struct {
 // isProven reports whether a server has forwarded the request.
 func (h *hop) isProven() bool { return h != nil && h.proven }
 
-// sign adds the headers of this server.
-func (f *forwarder) sign(h http.Header, client string) {
+// sign adds the headers of this server to a request for the active one.
+func (f *forwarder) sign(h http.Header, to place, client string) {
 	h.Set(hopHeader, client)
+	if to.process != "" {
+		h.Set(processHeader, to.process)
+	}
 	if f.peers.Token != "" {
 		h.Set(peerHeader, f.peers.Token)
 	}
@@ -49,6 +53,11 @@ func (s *Server) hopOf(r *http.Request) (*hop, error) {
 	}
 	if s.forwarder == nil || len(from) != 1 {
 		return nil, refuseHop("this server takes no forwarded requests")
+	}
+	if to := r.Header.Get(processHeader); to != "" {
+		if here, _, _ := s.forwarder.elected(); here.process != "" && here.process != to {
+			return nil, refuseHop("this request is for another process, which had this address before")
+		}
 	}
 	p := s.Peers
 	leaf := bearer.Leaf(r.TLS)

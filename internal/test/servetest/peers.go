@@ -28,6 +28,7 @@ type Election struct {
 	mu      sync.Mutex
 	own     string
 	active  string
+	process string
 	changed chan struct{}
 }
 
@@ -48,6 +49,21 @@ func (e *Election) Believe(url string) {
 	e.active = url
 	close(e.changed)
 	e.changed = make(chan struct{})
+}
+
+// BelieveProcess makes the server believe that this process at url is active.
+func (e *Election) BelieveProcess(url, process string) {
+	e.mu.Lock()
+	e.process = process
+	e.mu.Unlock()
+	e.Believe(url)
+}
+
+// Process implements leaseserver.IdentifyingElection. It is "" unless BelieveProcess was called.
+func (e *Election) Process() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.process
 }
 
 // NewPeer starts a peer that polls at this interval, never if it is negative. Nobody is active.
