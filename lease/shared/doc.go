@@ -89,6 +89,7 @@
 //	a holder dies                            its slot can be taken when its lease has expired
 //	a request dies at the gate               others wait until its lease of the gate expires: Config.GateTTL
 //	an operation of the store takes seconds  the gate is renewed while the request takes its slot, and later gates last longer
+//	… more than half of Config.GateTTL       the first gate of a Locker can end too early, and its request enters again, because no look has measured the store yet
 //	an exclusive request gives up            without an IdempotencyKey it lets others in at once, else after Config.GateTTL, because it may be sent again
 //	the answer is lost                       with an IdempotencyKey the same request gets the same share, perhaps with a greater Fence; else it expires
 //	… and an exclusive request waits         the resent request waits behind it, and the share that the first one got expires
