@@ -175,8 +175,8 @@ soak: integration-deps spec-deps ## run the long forms of the race and history t
 	$(GO) run -C tools ./cmd/spec -large ../spec
 
 .PHONY: report
-report: integration-deps ## run the long histories, and write dist/report.md: operations, faults, windows, controls; SHORT=1 takes minutes, REPORT=file
-	$(WITHPG) $(GO) run ./internal/test/cmd/report $(if $(SHORT),-short) -o $(or $(REPORT),dist/report.md)
+report: integration-deps ## run the long histories, and write dist/report.md: operations, faults, windows, controls; SHORT=1 takes minutes, MINUTES=35 repeats that, REPORT=file
+	$(WITHPG) $(GO) run ./internal/test/cmd/report $(if $(SHORT),-short) $(if $(MINUTES),-minutes $(MINUTES)) -o $(or $(REPORT),dist/report.md)
 
 .PHONY: spec
 spec: spec-deps ## check the models of the protocols exhaustively with SPIN, and that each mutant of them has a counter-example

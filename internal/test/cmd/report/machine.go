@@ -13,7 +13,7 @@ import (
 )
 
 // circumstances returns when and where the tests run. What is not known is left out.
-func circumstances(ctx context.Context, short bool) (facts [][2]string) {
+func (o order) circumstances(ctx context.Context) (facts [][2]string) {
 	add := func(name, value string) {
 		if value != "" {
 			facts = append(facts, [2]string{name, value})
@@ -25,7 +25,15 @@ func circumstances(ctx context.Context, short bool) (facts [][2]string) {
 		commit += ", with changes"
 	}
 	add("commit", commit)
-	add("form", map[bool]string{true: "short", false: "long (PGLATCH_SOAK=1)"}[short])
+	form, command := "long (PGLATCH_SOAK=1)", "make report"
+	switch {
+	case o.minutes > 0:
+		form, command = fmt.Sprintf("short, repeated for %d minutes", o.minutes), fmt.Sprintf("make report MINUTES=%d", o.minutes)
+	case o.short:
+		form, command = "short", "make report SHORT=1"
+	}
+	add("command", command)
+	add("form", form)
 	add("Go", runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH)
 	add("PostgreSQL", postgres(ctx, os.Getenv("PGLATCH_TEST_DATABASE_URL")))
 	add("kernel", output(ctx, "uname", "-sr"))
