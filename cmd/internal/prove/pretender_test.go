@@ -24,21 +24,22 @@ import (
 // A pretender is a server that is PostgreSQL except for one lie. It is a proxy in front of a real one.
 type pretender struct {
 	lie      lie
-	upstream []string // the addresses of servers; connections take turns
-	dsn      string   // of the first server
+	dsn      string // of the first server
 	listener net.Listener
 	ctx      context.Context // until the end of the test
 	end      context.CancelFunc
 	running  sync.WaitGroup
 	queries  atomic.Int64
 
-	mu      sync.Mutex
-	clients []*client
+	mu       sync.Mutex
+	upstream []string // the addresses of servers; connections take turns
+	clients  []*client
 }
 
 // A lie is what a pretender does otherwise. Each field may be nil.
 type lie struct {
 	rewrite [][2]string                                                       // patterns in statements, and their replacements; %d is the number of the statement
+	edit    func(*pretender, string) string                                   // a statement, after rewrite
 	swallow string                                                            // a statement that is answered and not executed
 	status  byte                                                              // of the transaction, after what was swallowed
 	drop    func(pgproto3.BackendMessage) bool                                // messages that do not reach the client
@@ -68,9 +69,7 @@ func pretend(t *testing.T, l lie, dsns ...string) string {
 	p := &pretender{lie: l, dsn: dsns[0], listener: listener}
 	p.ctx, p.end = context.WithCancel(context.WithoutCancel(t.Context()))
 	for _, dsn := range dsns {
-		u, err := url.Parse(dsn)
-		require.NoError(t, err)
-		p.upstream = append(p.upstream, u.Host)
+		p.upstream = append(p.upstream, host(t, dsn))
 	}
 	p.running.Go(p.accept)
 	t.Cleanup(p.close)
@@ -78,6 +77,28 @@ func pretend(t *testing.T, l lie, dsns ...string) string {
 	require.NoError(t, err)
 	u.Host = listener.Addr().String()
 	return u.String()
+}
+
+// host is the address of a server.
+func host(t *testing.T, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	return u.Host
+}
+
+// change changes what is behind a pretender. Clients are not told of the ends of connections before it is over.
+func (p *pretender) change(happen func(*pretender) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return happen(p)
+}
+
+// next is the address for a connection.
+func (p *pretender) next(n int) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.upstream[n%len(p.upstream)]
 }
 
 func (p *pretender) close() {
@@ -98,18 +119,19 @@ func (p *pretender) accept() {
 		if err != nil {
 			return
 		}
-		p.running.Go(func() { p.serve(conn, p.upstream[n%len(p.upstream)]) })
+		p.running.Go(func() { p.serve(conn, n) })
 	}
 }
 
 // serve carries one connection.
-func (p *pretender) serve(conn net.Conn, address string) {
+func (p *pretender) serve(conn net.Conn, n int) {
 	defer func() { _ = conn.Close() }()
 	c := &client{of: p, conn: conn, client: pgproto3.NewBackend(conn, conn)}
 	first, err := c.client.ReceiveStartupMessage()
 	if err != nil {
 		return
 	}
+	address := p.next(n)
 	if request, ok := first.(*pgproto3.CancelRequest); ok {
 		if p.lie.cancel != nil {
 			request = p.lie.cancel(p, request)
@@ -181,6 +203,9 @@ func (c *client) questions() {
 				by := strings.ReplaceAll(r[1], "%d", strconv.FormatInt(n, 10))
 				query.String = regexp.MustCompile(r[0]).ReplaceAllString(query.String, by)
 			}
+			if l.edit != nil {
+				query.String = l.edit(c.of, query.String)
+			}
 		}
 		if _, ok := message.(*pgproto3.Terminate); ok {
 			return
@@ -198,6 +223,7 @@ func (c *client) answers() {
 	for {
 		message, err := c.server.Receive()
 		if err != nil {
+			_ = c.of.next(0) // waits for the end of a change
 			return
 		}
 		if data, ok := message.(*pgproto3.BackendKeyData); ok {

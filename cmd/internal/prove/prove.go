@@ -38,9 +38,10 @@ type examiner struct {
 	sessions [3]*session // a, b and the watcher; nil = not open
 	readings []reading
 
-	between string
-	shared  bool        // a pooler gives one session to several clients
-	moved   atomic.Bool // an answer came from another server process
+	identity string // of the server, while the proofs begin; "" = unknown
+	between  string
+	shared   bool        // a pooler gives one session to several clients
+	moved    atomic.Bool // an answer came from another server process
 }
 
 // Run examines the server of config, for 20 seconds, or up to 60 if its answers take long. The error is that of the first
@@ -52,15 +53,21 @@ func Run(ctx context.Context, config *pgx.ConnConfig) (Report, error) {
 	if e.sessions[0], err = e.open(ctx); err != nil {
 		return Report{}, err
 	}
+	return e.report(ctx, proofs()), nil
+}
+
+// report makes proofs, and derives the verdicts.
+func (e *examiner) report(ctx context.Context, all []proof) Report {
 	limit := e.limit(ctx)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no time left: the proofs before took the %d s", int(limit.Seconds())))
-	defer cancel()
-	results := e.prove(ctx, proofs())
+	limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no time left: the proofs before took the %d s", int(limit.Seconds())))
+	results := e.prove(limited, all)
+	cancel()
+	e.doubtAnother(ctx, results)
 	report := Report{Between: e.between, Proofs: results}
 	for i := range parts {
 		report.Parts = append(report.Parts, parts[i].judge(results))
 	}
-	return report, nil
+	return report
 }
 
 // limit is the time for all proofs. It grows with the time of an answer.

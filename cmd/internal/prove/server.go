@@ -1,6 +1,8 @@
 package prove
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -17,10 +19,49 @@ const (
 
 const probes = 5 // rounds of the question whether sessions are shared
 
+// identity changes when a server is restarted or promoted, and differs between servers.
+const identity = "pg_catalog.pg_postmaster_start_time()::pg_catalog.text operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_is_in_recovery()::pg_catalog.text"
+
 func observeOneServer(x *exam) {
-	const identity = "pg_catalog.pg_postmaster_start_time()::pg_catalog.text operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_is_in_recovery()::pg_catalog.text"
 	a, b, watch := x.ask(x.a, identity), x.ask(x.b, identity), x.ask(x.watch, identity)
 	x.saw("same", a == b && a == watch)
+	if x.err == nil && a == b && a == watch {
+		x.of.identity = a
+	}
+}
+
+// doubtAnother makes results unknown if the server of the last proof is not that of the first one. Then no result is about
+// one server: a proof can lack what a restart ended, and the clocks of two servers differ.
+func (e *examiner) doubtAnother(ctx context.Context, results []Result) {
+	if e.identity == "" {
+		return
+	}
+	now, err := e.ask(ctx, identity)
+	for i := range results {
+		switch r := &results[i]; {
+		case err != nil && r.Proof == oneServer:
+			r.Status, r.Why = Unknown, fmt.Sprintf("the server does not answer after the proofs (%v): prove again", err)
+		case err == nil && now != e.identity:
+			r.Status, r.Why = Unknown, "the server was restarted or promoted meanwhile, or another one took its place: prove again"
+		}
+	}
+}
+
+// ask asks the server that a connection reaches now.
+func (e *examiner) ask(ctx context.Context, list string) (string, error) {
+	s := e.sessions[0]
+	if s == nil || s.conn.IsClosed() {
+		var err error
+		if s, err = e.open(ctx); err != nil {
+			return "", err
+		}
+		e.sessions[0] = s
+	}
+	row, err := s.ask(ctx, list)
+	if err != nil {
+		return "", err
+	}
+	return row[0], nil
 }
 
 func observePrimary(x *exam) {
