@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,8 +25,10 @@ import (
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
+	"github.com/pglatch/pglatch/internal/test/replay"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/internal/test/tally"
+	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/turns"
 )
 
@@ -103,7 +107,7 @@ func (b *bench) send(ctx context.Context, entity, id string, abort bool) (number
 type sent struct {
 	last atomic.Int64 // the number of the last one that was acknowledged
 	mu   sync.Mutex
-	ids  map[string]bool
+	ids  map[string]int64 // the number of each
 }
 
 // sendAll sends messages from several senders at once, and returns those of each entity. A message that is sent after
@@ -112,7 +116,7 @@ func (b *bench) sendAll(t *testing.T, senders, names int) (finish func() map[str
 	t.Helper()
 	all := map[string]*sent{}
 	for i := range names {
-		all[fmt.Sprintf("e%d", i)] = &sent{ids: map[string]bool{}}
+		all[fmt.Sprintf("e%d", i)] = &sent{ids: map[string]int64{}}
 	}
 	var writing sync.WaitGroup
 	going, stop := context.WithCancel(t.Context())
@@ -134,7 +138,7 @@ func (b *bench) sendAll(t *testing.T, senders, names int) (finish func() map[str
 				}
 				assert.Greater(t, number, before, "numbers follow commits")
 				s.mu.Lock()
-				s.ids[id] = true
+				s.ids[id] = number
 				s.last.Store(max(s.last.Load(), number))
 				s.mu.Unlock()
 			}
@@ -155,16 +159,47 @@ func (b *bench) judge(t *testing.T, all map[string]*sent) (commits int) {
 		Number int64
 	}
 	for entity, s := range all {
-		last, seen := int64(0), map[string]bool{}
+		last, seen := int64(0), map[string]int64{}
 		for _, d := range rows[done](t, b, `SELECT id, number FROM done WHERE entity = $1 ORDER BY n`, entity) {
 			assert.Greater(t, d.Number, last, "%s: in order", entity)
-			assert.False(t, seen[d.ID], "%s: %s was committed twice", entity, d.ID)
-			last, seen[d.ID] = d.Number, true
+			assert.NotContains(t, seen, d.ID, "%s: committed twice", entity)
+			last, seen[d.ID] = d.Number, d.Number
 		}
 		assert.Equal(t, s.ids, seen, "%s: exactly what was sent", entity)
 		commits += len(seen)
 	}
 	return commits
+}
+
+// replay writes what was sent, and what handlers wrote into the ledger, as a run of turns. The ledger's numbers are its order.
+func (b *bench) replay(t *testing.T, all map[string]*sent) *replay.Run {
+	t.Helper()
+	run := replay.Start(t, "turns")
+	for _, entity := range slices.Sorted(maps.Keys(all)) {
+		numbers := map[int64]string{}
+		for id, number := range all[entity].ids {
+			numbers[number] = id
+		}
+		for _, number := range slices.Sorted(maps.Keys(numbers)) {
+			run.Writer().Emit(trace.Event{Kind: trace.Sent, Key: entity, Number: number, Text: numbers[number]})
+		}
+	}
+	type entry struct {
+		Entity string
+		Token  int64
+		Number int64 // 0 = a turn has begun
+		ID     string
+	}
+	for _, e := range rows[entry](t, b, `SELECT entity, token, number, id FROM (
+		SELECT n, entity, token, 0 AS number, '' AS id FROM begun UNION ALL SELECT n, entity, token, number, id FROM done) AS ledger ORDER BY n`) {
+		event := trace.Event{Kind: trace.Turn, Key: e.Entity, Term: uint64(e.Token), Number: e.Number, Text: e.ID} //nolint:gosec // tokens are positive
+		if e.Number != 0 {
+			event.Kind = trace.Commit
+		}
+		run.Writer().Emit(event)
+	}
+	run.Writer().Emit(trace.Event{Kind: trace.Stopped})
+	return run
 }
 
 func TestEachMessageIsCommittedOnceInOrderUnderFaults(t *testing.T) {
@@ -181,6 +216,7 @@ func TestEachMessageIsCommittedOnceInOrderUnderFaults(t *testing.T) {
 	await.Until(t, 3*await.Patience, func() bool { return dbtest.Ask[int](s.Database, `SELECT count(*) FROM pglatch_turns.messages`) == 0 })
 	tally.Count(t, "commits", s.judge(t, all))
 	assert.Zero(t, s.stale())
+	s.replay(t, all).RequireLegal(trace.Sent, trace.Turn, trace.Commit, trace.Stopped)
 
 	most, of, count, judged := s.worst(t)
 	t.Logf("of %d waits the longest was %v while a worker was free: that of %s, from %v to %v; workers were provably free for %v",
@@ -242,9 +278,11 @@ func (b *bench) resume(t *testing.T, entities int, control bool) int {
 	begun := func() int { return dbtest.Ask[int](b.Database, `SELECT count(*) FROM begun`) }
 	old := proctest.Start(t, proctest.As(t, holding, node{b.DSN, "old", entities, holdTTL(t)}))
 	defer old.Kill() // the next round needs its connections
+	all := map[string]*sent{}
 	for i := range entities {
-		_, err := b.send(t.Context(), fmt.Sprintf("e%d", i), fmt.Sprint(i), false)
+		number, err := b.send(t.Context(), fmt.Sprintf("e%d", i), fmt.Sprint(i), false)
 		require.NoError(t, err)
+		all[fmt.Sprintf("e%d", i)] = &sent{ids: map[string]int64{fmt.Sprint(i): number}}
 	}
 	await.Until(t, await.Patience, func() bool { return begun() == entities })
 	old.Signal(syscall.SIGSTOP)
@@ -262,6 +300,7 @@ func (b *bench) resume(t *testing.T, entities int, control bool) int {
 	}
 	if control {
 		assert.Equal(t, entities, b.stale(), "the check finds them")
+		b.replay(t, all).RequireRefused()
 		return entities
 	}
 	later.Tell("commit")
@@ -269,6 +308,7 @@ func (b *bench) resume(t *testing.T, entities int, control bool) int {
 		require.Equal(t, "committed true stale false", later.Says("committed"))
 	}
 	assert.Zero(t, b.stale())
+	b.replay(t, all).RequireLegal(trace.Sent, trace.Turn, trace.Commit, trace.Stopped)
 	assert.Equal(t, entities, dbtest.Ask[int](b.Database, `SELECT count(*) FROM done`))
 	return entities
 }

@@ -93,6 +93,7 @@ var worth = map[string]struct{ without, swapped int }{
 	"locks":     {250, 203},
 	"incident":  {29, 15},
 	"shards":    {192, 32},
+	"turns":     {213, 128},
 }
 
 // A tally counts variants of a run by kind.
@@ -171,6 +172,9 @@ func legalWithout(run []trace.Event, i int) bool {
 		j := slices.IndexFunc(run[i+1:], func(o trace.Event) bool { return next(e, o) })
 		return j >= 0 && run[i+1+j].Kind == trace.Lost
 	}
+	if e.Kind == trace.Turn { // a handler that failed
+		return !slices.ContainsFunc(run, func(o trace.Event) bool { return o.Kind == trace.Commit && o.Key == e.Key && o.Term == e.Term })
+	}
 	return mayBeMissing[kindOf(e)] != ""
 }
 
@@ -235,6 +239,9 @@ func maySwap(a, b trace.Event) bool {
 	}
 	if a.Kind == trace.Verdict && a.Text == b.Text && slices.Equal(a.Words, b.Words) {
 		return true // the tools may say it in any order
+	}
+	if a.Kind == trace.Sent || a.Kind == trace.Turn && b.Kind == trace.Turn {
+		return b.Kind != trace.Commit // it was sent before it was committed, that is all
 	}
 	return free(a) || free(b)
 }

@@ -32,7 +32,7 @@ func refuse(run []trace.Event, index int, format string, args ...any) error {
 type Check func(run []trace.Event) error
 
 // Checks are all checks, by the name that a run's first event has.
-var Checks = map[string]Check{"leases": Leases, "elections": Elections, "shards": Shards, "locks": Locks, "incident": Incident}
+var Checks = map[string]Check{"leases": Leases, "elections": Elections, "shards": Shards, "locks": Locks, "incident": Incident, "turns": Turns}
 
 // Named returns the check of a run by its first event, and the rest of the run.
 func Named(run []trace.Event) (Check, []trace.Event, error) {

@@ -30,6 +30,10 @@ const (
 	Refused Kind = "refused" // that request ended without the lock
 	Release Kind = "release" // a release of a lock began
 
+	Sent Kind = "sent" // a message of an entity, with its number: its sender received that it is committed
+	Turn Kind = "turn" // a turn of an entity began: Term is its token
+	Dead Kind = "dead" // a message became a dead letter. Commit has the messages that a turn committed
+
 	LeaseAcquire Kind = "lease_acquire" // calls of a lease store, each with its answer
 	LeaseRenew   Kind = "lease_renew"
 	LeaseRelease Kind = "lease_release"
@@ -54,13 +58,15 @@ type Event struct {
 	Asked   int64  `json:"asked,omitempty"` // of a call: when it began, on that clock; Boot is when it ended
 	Kind    Kind   `json:"kind"`
 
-	Key   string   `json:"key,omitempty"`  // the election, shard, lock or name of a lease
+	Key   string   `json:"key,omitempty"`  // the election, shard, lock, entity or name of a lease
 	Who   string   `json:"who,omitempty"`  // the request, or the holder of a lease, or the process that a fault hits
 	Term  uint64   `json:"term,omitempty"` // as driver.Term.Uint64
 	From  string   `json:"from,omitempty"`
 	To    string   `json:"to,omitempty"`
 	Text  string   `json:"text,omitempty"` // an error, or the name of a fault
 	Words []string `json:"words,omitempty"`
+
+	Number int64 `json:"number,omitempty"` // of a message, whose ID is in Text
 
 	Grace    bool `json:"grace,omitempty"`     // of an elector: it has a ReconnectGrace
 	LeadOnce bool `json:"lead_once,omitempty"` // of an elector
