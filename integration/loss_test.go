@@ -87,7 +87,7 @@ func TestASilentNetworkDelaysACallByItsBoundOnly(t *testing.T) {
 		t.Helper()
 		proxy, via := throughProxy(t, pgtest.DSN(t))
 		l := open(t, via, session.DefaultTTL)
-		require.NoError(t, acquire(t, l, agents.ID(1)).Release())
+		require.NoError(t, acquire(t, l, agents.ID(1)).Release()) // the control: while the network passes, the call gets the lock
 		idle := time.Now()
 		require.Eventually(t, func() bool { return time.Since(idle) > 1100*time.Millisecond }, patience, 10*time.Millisecond)
 		proxy.Set(faultproxy.Hold)

@@ -107,7 +107,7 @@ var saysControl = regexp.MustCompile(`(?i)\bcontrols?\b`)
 
 // runsInModes matches the source of a test that runs in each mode of locks, and setsMode that of one that sets its mode.
 var (
-	runsInModes = regexp.MustCompile(`\b(inBothModes|lockmode\.(Run|InTurn))\(`)
+	runsInModes = regexp.MustCompile(`\b(inBothModes|inBubble|lockmode\.(Run|InTurn))\(`)
 	setsMode    = regexp.MustCompile(`\bLocksPerConn\b`)
 )
 
