@@ -121,6 +121,7 @@ func (r run) render(w io.Writer) error {
 		fmt.Fprintf(&b, "| %s | %s |\n", f[0], cell(f[1]))
 	}
 	subjects := r.subjects()
+	b.WriteString("\nA load above the number of processors means that other work shared the machine.\n")
 	b.WriteString("\n## Operations\n\nThe seconds are those of all rounds.\n\n| test | result | counted |\n|---|---|---|\n")
 	for _, s := range subjects {
 		if len(s.counts) > 0 {
@@ -151,7 +152,7 @@ func (r run) renderResult(b *strings.Builder) {
 	}
 	failures := r.failures()
 	if len(failures) == 0 {
-		fmt.Fprintf(b, "All %s results of tests are passes.\n", thousands(passed))
+		fmt.Fprintf(b, "No test failed. There are %s passes, counted in each round.\n", thousands(passed))
 		return
 	}
 	fmt.Fprintf(b, "**Tests failed**, beside %s passes:\n\n", thousands(passed))
