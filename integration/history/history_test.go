@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -111,6 +112,34 @@ func TestNoUpdateIsLostWhenNoSessionDies(t *testing.T) {
 		require.Equal(t, total.InTx, c.counter(t, "counter_tx"))
 		c.requireNothingLeft(t)
 	})
+}
+
+// Readers share a lock with readers, and a semaphore has three slots. The run is replayed. The control is a run without locks.
+func TestNeverTooManyHoldersOfSharedLocksAndSlots(t *testing.T) {
+	for name, noLock := range map[string]bool{"locks": false, "control: no locks": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newCounters(t)
+			c.locksPerConn = [processes]int{1, 1000}
+			c.run = replay.Start(t, "locks")
+			holds, total := merge(t, c.fight(t, duration(t)/2, job{Share: true, NoLock: noLock}))
+			if noLock {
+				c.run.RequireRefused()
+				require.Error(t, judge.Holds(exclusive(holds), 1))
+				tally.Control(t, "the run of %d readers, writers and holders of slots is refused", len(holds))
+				return
+			}
+			require.Zero(t, total.Lost)
+			c.tally(t, holds, total)
+			require.NoError(t, judge.Holds(exclusive(holds), 1))
+			c.run.RequireLegal(trace.Ask, trace.Acquired, trace.Refused, trace.Release, trace.Released, trace.Stopped)
+			c.requireNothingLeft(t)
+		})
+	}
+}
+
+// exclusive returns the holds of writers.
+func exclusive(holds []judge.Hold) []judge.Hold {
+	return slices.DeleteFunc(slices.Clone(holds), func(h judge.Hold) bool { return !h.Exclusive })
 }
 
 // The control: without the lock, everything that the other tests look at goes wrong.
@@ -287,7 +316,7 @@ func merge(t *testing.T, reports []report) (holds []judge.Hold, total report) {
 		total.Client += r.Client
 		total.Lost += r.Lost
 		t.Logf("%d holds, failures: %v", len(r.Holds), r.Failures)
-		for _, h := range r.Holds {
+		for _, h := range exclusive(r.Holds) {
 			held[h.Key] = true
 		}
 	}

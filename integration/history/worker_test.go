@@ -22,13 +22,17 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-var agents = namespace.Must(1, "agent")
+var (
+	agents = namespace.Must(1, "agent")
+	pools  = namespace.Must(2, "pool") // semaphores
+)
 
 const (
-	keys    = 8
-	workers = 64 // of each Locker
-	lockers = 2  // of each process
-	holdFor = 3 * time.Millisecond
+	poolSlots = 3
+	keys      = 8
+	workers   = 64 // of each Locker
+	lockers   = 2  // of each process
+	holdFor   = 3 * time.Millisecond
 )
 
 // A job is what a process is told to do, through its environment.
@@ -37,6 +41,7 @@ type job struct {
 	Process int64  `json:"process"`
 	Close   bool   `json:"close"` // Lockers are closed and opened meanwhile
 	NoLock  bool   `json:"no_lock"`
+	Share   bool   `json:"share"` // readers and holders of slots, too
 	// LocksPerConn is that of the process's Lockers.
 	LocksPerConn int `json:"locks_per_conn"`
 	// HandOver lets locks pass on inside a process. A session that is killed is then
@@ -105,7 +110,7 @@ func (f *fighter) heldAll() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	held := make(map[string]bool)
-	for _, h := range f.report.Holds {
+	for _, h := range exclusive(f.report.Holds) {
 		held[h.Key] = true
 	}
 	return len(held) == keys
@@ -205,16 +210,34 @@ func (f *fighter) worker(ctx context.Context, i, w int) {
 	}
 }
 
+// A lock is what a caller asks for.
+type lock struct {
+	key   namespace.Key
+	slots int // 0 = exclusive, trace.AnyNumber = as a reader, or those of a semaphore
+}
+
+// choose chooses a lock.
+func (f *fighter) choose(key int64) lock {
+	switch n := rand.IntN(3); {
+	case f.job.Share && n == 0:
+		return lock{agents.ID(key), trace.AnyNumber}
+	case f.job.Share && n == 1:
+		return lock{pools.ID(key), poolSlots}
+	}
+	return lock{agents.ID(key), 0}
+}
+
 // emitter returns what writes events of a caller.
-func (f *fighter) emitter(i int, who string, key int64) (emit func(trace.Kind)) {
+func (f *fighter) emitter(i int, who string, of lock) (emit func(trace.Kind)) {
 	return func(kind trace.Kind) {
-		f.traces[i].Emit(trace.Event{Kind: kind, Key: agents.ID(key).String(), Who: who})
+		f.traces[i].Emit(trace.Event{Kind: kind, Key: of.key.String(), Who: who, Slots: of.slots})
 	}
 }
 
-// hold takes a lock, does a read-modify-write under it and gives it back.
+// hold takes a lock, does a read-modify-write under it if it is exclusive, and gives it back.
 func (f *fighter) hold(ctx context.Context, i, w int, key int64) {
-	emit := f.emitter(i, strconv.Itoa(w), key)
+	of := f.choose(key)
+	emit := f.emitter(i, strconv.Itoa(w), of)
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if rand.IntN(10) == 0 {
@@ -223,7 +246,7 @@ func (f *fighter) hold(ctx context.Context, i, w int, key int64) {
 	}
 	call := monotonic()
 	emit(trace.Ask)
-	lock, err := f.acquire(wait, i, key)
+	lock, err := f.acquire(wait, i, of)
 	granted := monotonic()
 	if err != nil {
 		emit(trace.Refused)
@@ -233,7 +256,9 @@ func (f *fighter) hold(ctx context.Context, i, w int, key int64) {
 	}
 	emit(trace.Acquired)
 	told := learns(lock)
-	_ = f.client(context.WithoutCancel(ctx), key)
+	if of.slots == 0 {
+		_ = f.client(context.WithoutCancel(ctx), key)
+	}
 	<-time.After(holdFor)
 	ending, ended := monotonic(), trace.Released
 	emit(trace.Release)
@@ -249,7 +274,7 @@ func (f *fighter) hold(ctx context.Context, i, w int, key int64) {
 	}
 	emit(ended)
 	hold := judge.Hold{
-		Key: agents.ID(key).String(), Who: fmt.Sprintf("%d-%d", f.job.Process, i),
+		Key: of.key.String(), Who: fmt.Sprintf("%d-%d", f.job.Process, i), Exclusive: of.slots == 0,
 		Begin: judge.Moment{Earliest: call, Latest: granted}, End: judge.Moment{Earliest: ending, Latest: monotonic()},
 	}
 	f.mu.Lock()
@@ -257,15 +282,18 @@ func (f *fighter) hold(ctx context.Context, i, w int, key int64) {
 	f.report.Holds = append(f.report.Holds, hold)
 }
 
-func (f *fighter) acquire(ctx context.Context, i int, key int64) (*advisory.Lock, error) {
+func (f *fighter) acquire(ctx context.Context, i int, of lock) (*advisory.Lock, error) {
 	if f.job.NoLock {
 		return nil, nil
 	}
-	l := f.lockers[i].Load().With(advisory.Options{Wait: 5*time.Millisecond + rand.N(time.Second)})
-	if rand.IntN(5) == 0 {
-		return l.TryAcquire(ctx, agents.ID(key))
+	l := f.lockers[i].Load().With(advisory.Options{Wait: 5*time.Millisecond + rand.N(time.Second), Shared: of.slots == trace.AnyNumber})
+	switch {
+	case of.slots == poolSlots:
+		return l.AcquireSlot(ctx, of.key, of.slots)
+	case rand.IntN(5) == 0:
+		return l.TryAcquire(ctx, of.key)
 	}
-	return l.Acquire(ctx, agents.ID(key))
+	return l.Acquire(ctx, of.key)
 }
 
 // client increments a counter with a read and a write, as an application does.
@@ -286,7 +314,7 @@ func (f *fighter) client(ctx context.Context, key int64) error {
 // inTx increments a counter with a read and a write in a transaction that has
 // the lock.
 func (f *fighter) inTx(ctx context.Context, i, w int, key int64) {
-	emit := f.emitter(i, "tx "+strconv.Itoa(w), key)
+	emit := f.emitter(i, "tx "+strconv.Itoa(w), lock{agents.ID(key), 0})
 	err := func() error {
 		tx, err := f.work.Begin(ctx)
 		if err != nil {

@@ -29,7 +29,8 @@ func recorded(t *testing.T, name string) (check.Check, []trace.Event) {
 	return c, run
 }
 
-var recordedRuns = slices.Sorted(maps.Keys(check.Checks))
+// recordedRuns has one run of each check, and one of locks with readers and semaphores.
+var recordedRuns = append(slices.Sorted(maps.Keys(check.Checks)), "shares")
 
 func TestRecordedRunsAreAccepted(t *testing.T) {
 	t.Parallel()
@@ -93,6 +94,7 @@ var worth = map[string]struct{ without, swapped int }{
 	"locks":     {250, 203},
 	"incident":  {29, 15},
 	"shards":    {192, 32},
+	"shares":    {123, 123},
 	"turns":     {213, 128},
 }
 

@@ -2,6 +2,8 @@ package check
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -16,7 +18,8 @@ import (
 //
 //   - A caller asks, gets the lock or is refused, and releases what it got or loses it.
 //   - A lock is lost only if a fault hit its Locker after the caller had asked.
-//   - No two hold a lock at once, by the judge of holds. One that lost its lock may have lost it as soon as it was granted.
+//   - No two hold a lock at once, by the judge of holds, except readers, and holders of different slots of a semaphore. One that
+//     lost its lock may have lost it as soon as it was granted.
 func Locks(run []trace.Event) error {
 	callers := newCallers(run)
 	for i, e := range run {
@@ -37,6 +40,7 @@ type caller struct{ process, who string }
 type call struct {
 	caller
 	key                        string
+	slots                      int
 	phase                      trace.Kind
 	asked, acquired, releasing int // indexes in the run
 	ended                      int // the same
@@ -100,6 +104,8 @@ func (c *callers) see(index int, e trace.Event) string {
 		}[now.phase], "not asked")
 	case now.key != e.Key:
 		return "the caller's lock is " + now.key
+	case e.Kind == trace.Acquired && e.Slots != now.slots:
+		return fmt.Sprintf("the caller asked for one of %d slots", now.slots)
 	}
 	return c.step(now, index, e)
 }
@@ -109,7 +115,7 @@ func (c *callers) step(now *call, index int, e trace.Event) string {
 	now.phase = e.Kind
 	switch e.Kind {
 	case trace.Ask:
-		now.asked = index
+		now.asked, now.slots = index, e.Slots
 		c.open[now.caller] = now
 		return ""
 	case trace.Acquired:
@@ -146,17 +152,35 @@ func (c *callers) exclude(run []trace.Event) error {
 	for i, one := range all {
 		holds[i] = one.hold(run)
 	}
-	if judge.Holds(holds, 1) == nil {
+	if judgeSlots(holds, run) == nil {
 		return nil
 	}
-	first := sort.Search(len(holds)-1, func(n int) bool { return judge.Holds(holds[:n+1], 1) != nil })
-	return refuse(run, all[first].acquired, "%v", judge.Holds(holds[:first+1], 1))
+	first := sort.Search(len(holds)-1, func(n int) bool { return judgeSlots(holds[:n+1], run) != nil })
+	return refuse(run, all[first].acquired, "%v", judgeSlots(holds[:first+1], run))
+}
+
+// judgeSlots judges the holds of each key with as many slots as its callers asked for.
+func judgeSlots(holds []judge.Hold, run []trace.Event) error {
+	slots := make(map[string]int)
+	for _, e := range run {
+		slots[e.Key] = max(slots[e.Key], e.Slots, 1)
+	}
+	byKey := make(map[string][]judge.Hold)
+	for _, h := range holds {
+		byKey[h.Key] = append(byKey[h.Key], h)
+	}
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		if err := judge.Holds(byKey[key], slots[key]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hold is the time for which a caller held its lock.
 func (c *call) hold(run []trace.Event) judge.Hold {
 	h := judge.Hold{
-		Key: c.key, Who: c.process + " " + c.who,
+		Key: c.key, Who: c.process + " " + c.who, Exclusive: run[c.acquired].Slots == 0,
 		Begin: judge.Moment{Earliest: run[c.asked].Boot, Latest: run[c.acquired].Boot},
 		End:   judge.Moment{Earliest: run[c.releasing].Boot, Latest: run[c.ended].Boot},
 	}

@@ -49,6 +49,9 @@ const (
 	Ends   = "ends"
 )
 
+// AnyNumber are the slots of readers: any number of them may hold a lock at once.
+const AnyNumber = 1 << 30
+
 // An Event is one thing that a process did or received. A field that has no meaning for its kind is empty.
 type Event struct {
 	Process string `json:"process"`
@@ -66,6 +69,7 @@ type Event struct {
 	Text  string   `json:"text,omitempty"` // an error, or the name of a fault
 	Words []string `json:"words,omitempty"`
 
+	Slots  int   `json:"slots,omitempty"`  // of a lock: how many may hold it at once; 0 = one, and nobody beside it
 	Number int64 `json:"number,omitempty"` // of a message, whose ID is in Text
 
 	Grace    bool `json:"grace,omitempty"`     // of an elector: it has a ReconnectGrace

@@ -26,7 +26,7 @@ import (
 var histories = [][]string{
 	{
 		"-tags", "integration", "-p", "1", "-timeout", "3h", "-count=1", "-run",
-		"NeverTwoHolders|HoldersOverlap|NoUpdateIsLost|WithoutALock|WhateverHappens|WithoutGuards|WithoutContexts|TrustMembership|AHistoryOver|" +
+		"NeverTwoHolders|NeverTooMany|HoldersOverlap|NoUpdateIsLost|WithoutALock|WhateverHappens|WithoutGuards|WithoutContexts|TrustMembership|AHistoryOver|" +
 			"NoAcknowledgedLeaseIsLost|TheLastLeasesAreLost|CommittedOnceInOrder|NobodyTakesIsFound|CommitAfterALaterTurn",
 		"./integration/history", "./integration/election", "./integration/shards", "./integration/failover", "./integration/turns",
 	},
