@@ -17,14 +17,14 @@ type reading struct {
 	server         time.Duration // since 1970
 }
 
-// offset is how far the server's clock can be ahead of ours. Ours is continued from the first reading by the
-// monotonic clock, so that a step of ours does not count.
+// offset returns the least and the greatest possible lead of the server's clock over ours. Our time is that of the first
+// reading plus monotonic time, so a step of our wall clock has no effect.
 func (r reading) offset(first reading) (least, most time.Duration) {
 	began := time.Duration(first.sent.UnixNano())
 	return r.server - began - r.received.Sub(first.sent), r.server - began - r.sent.Sub(first.sent)
 }
 
-// judgeClock compares the readings. The time of a slow answer counts for the server.
+// judgeClock compares the readings. It allows for the time that an answer took.
 func judgeClock(readings []reading) (steady, near bool, step, off string) {
 	steady, near = true, true
 	if len(readings) == 0 {
@@ -35,7 +35,7 @@ func judgeClock(readings []reading) (steady, near bool, step, off string) {
 		least, most := r.offset(readings[0])
 		if least > high+clockStep || most < low-clockStep || i > 0 && r.server < readings[i-1].server-clockBack {
 			steady = false
-			step = fmt.Sprintf("the server's clock was set: it is now %s ours, and was %s it", beside(most), beside(high))
+			step = fmt.Sprintf("the server's clock was set: it is now %s ours, and was %s ours before", beside(most), beside(high))
 		}
 		low, high = max(low, least), min(high, most)
 	}
@@ -47,7 +47,7 @@ func judgeClock(readings []reading) (steady, near bool, step, off string) {
 	return steady, near, step, off
 }
 
-// beside says where a clock is with this offset.
+// beside describes an offset in words.
 func beside(offset time.Duration) string {
 	if offset < 0 {
 		return round(-offset).String() + " behind"

@@ -51,9 +51,9 @@ func observeEnd(x *exam) {
 	}
 }
 
-// reused reports whether a pooler gives a session that still has the lock to another client, which then releases it.
-// pgpool-II keeps sessions in its processes, and chance decides which process a client reaches: so clients come until one
-// gets the session.
+// reused reports whether a pooler gives a session that still has the lock to another client. That client then releases the
+// lock. pgpool-II keeps sessions in its processes, and chance decides which process a client reaches. So reused opens
+// connections until one gets the session.
 func (x *exam) reused(pid uint32) bool {
 	return x.until(func() bool {
 		s := x.start()
@@ -62,8 +62,8 @@ func (x *exam) reused(pid uint32) bool {
 	})
 }
 
-// observeTerminated ends a session. The statement begins with the function, and its argument is a constant: pgpool-II
-// would otherwise take the end of the session for that of the server, and fail over.
+// observeTerminated terminates a session. The statement begins with the function, and its argument is a constant.
+// Otherwise pgpool-II would take the end of the session for a crash of the server, and fail over.
 func observeTerminated(x *exam) {
 	s := x.holder()
 	defer s.close(x.ctx)
@@ -97,7 +97,7 @@ func observeTerminated(x *exam) {
 	}
 }
 
-// set applies a setting, and reports whether the server takes it.
+// set applies a setting, and reports whether the server accepts it.
 func (x *exam) set(s *session, setting pgsession.Setting) bool {
 	if x.err != nil {
 		return false
@@ -120,7 +120,7 @@ func refuses(err error) bool {
 	return code != ""
 }
 
-// leased sets the lease and takes the lock, in one statement: from its end on, the session is silent.
+// leased sets the lease and takes the lock, in one statement. After it, the session is silent.
 func (x *exam) leased(s *session) (held, set bool) {
 	if x.err != nil {
 		return false, false
@@ -140,7 +140,7 @@ func (x *exam) leased(s *session) (held, set bool) {
 	return false, false
 }
 
-// observeLease has a session say nothing for longer than its lease.
+// observeLease keeps a session silent for longer than its lease.
 func observeLease(x *exam) {
 	s := x.start()
 	if x.err != nil {
@@ -150,7 +150,7 @@ func observeLease(x *exam) {
 	var refused []string
 	for _, setting := range pgsession.Settings(leaseTime, "", 0) {
 		if setting.Name == "idle_session_timeout" {
-			continue // comes last: the time of a slow answer must not count
+			continue // leased sets it last, because the time of slow answers must not count
 		}
 		if x.set(s, setting) {
 			continue

@@ -16,12 +16,12 @@ const space = 0x70726f76
 // A key is an advisory lock of two integers.
 type key struct{ class, object uint32 }
 
-// other returns another key of the same proof.
+// other returns a second key for the same proof.
 func (k key) other() key { return key{k.class, k.object ^ 1} }
 
 func (k key) args() string { return fmt.Sprintf("%d, %d", k.class, k.object) }
 
-// single is the bigint with the same bits, which is another lock.
+// single is the bigint with the same bits. PostgreSQL treats it as a different lock.
 func (k key) single() string { return fmt.Sprint(uint64(k.class)<<32 | uint64(k.object)) }
 
 // where is the condition for rows of pg_locks.
@@ -29,7 +29,7 @@ func (k key) where() string {
 	return fmt.Sprintf("locktype operator(pg_catalog.=) 'advisory' and classid operator(pg_catalog.=) %d::oid and objid operator(pg_catalog.=) %d::oid and objsubid operator(pg_catalog.=) 2", k.class, k.object)
 }
 
-// An exam makes the observations of one proof. After an error its methods do nothing, so that what was not observed is
+// An exam makes the observations of one proof. After an error, its methods do nothing: the missing observations are
 // unknown.
 type exam struct {
 	observation
@@ -43,7 +43,7 @@ type exam struct {
 	err   error
 }
 
-// open opens what is not open of the three sessions.
+// open opens those of the three sessions that are not open.
 func (x *exam) open() {
 	for i, s := range x.of.sessions {
 		if s != nil && !s.conn.IsClosed() {
@@ -76,14 +76,14 @@ func (x *exam) fail(format string, args ...any) {
 	}
 }
 
-// saw records an answer.
+// saw records whether an answer was as expected.
 func (x *exam) saw(id string, ok bool) {
 	if x.err == nil {
 		x.seen[id] = ok
 	}
 }
 
-// because records an answer, and in words what it means if it is wrong.
+// because is saw with a text that says what a wrong answer means.
 func (x *exam) because(id string, ok bool, format string, args ...any) {
 	x.saw(id, ok)
 	if x.err == nil && !ok {
@@ -91,7 +91,7 @@ func (x *exam) because(id string, ok bool, format string, args ...any) {
 	}
 }
 
-// ask returns the first column of a row, "" without one.
+// ask returns the first column of the answer, or "" after an error.
 func (x *exam) ask(s *session, list string, rest ...string) string {
 	if x.err != nil {
 		return ""
@@ -127,12 +127,12 @@ func (x *exam) unlock(s *session, k key) bool {
 	return x.is(s, "pg_catalog.pg_advisory_unlock("+k.args()+")")
 }
 
-// txTry takes a lock until the end of the transaction. Without a transaction that is at once, so that nothing is left.
+// txTry takes a lock until the end of the transaction. Outside of a transaction, the lock is free again at once.
 func (x *exam) txTry(s *session, k key) bool {
 	return x.is(s, "pg_catalog.pg_try_advisory_xact_lock("+k.args()+")")
 }
 
-// until looks again and again, for as long as an event may take.
+// until polls for an event, for as long as the event may take.
 func (x *exam) until(happened func() bool) bool {
 	for end := time.Now().Add(bound); x.err == nil; {
 		switch {
@@ -148,7 +148,7 @@ func (x *exam) until(happened func() bool) bool {
 	return false
 }
 
-// wait waits in the server's queue, on a goroutine of its own. The role's timeouts do not end the wait.
+// wait starts a goroutine that waits for a lock in the server's queue. The role's timeouts do not end the wait.
 func (x *exam) wait(s *session, k key) *waiter {
 	w := &waiter{session: s, done: make(chan struct{})}
 	if x.err != nil {
@@ -164,7 +164,7 @@ func (x *exam) wait(s *session, k key) *waiter {
 	return w
 }
 
-// queued waits until the server shows the waiter in the queue, or answers it.
+// queued waits until pg_locks shows the waiter in the queue, or the waiter gets an answer. It reports whether it waits.
 func (x *exam) queued(by *session, w *waiter, k key) bool {
 	seen := x.until(func() bool {
 		return w.answered() || x.is(by, "pg_catalog.count(*) operator(pg_catalog.>) 0", "from pg_catalog.pg_locks where not granted and pid operator(pg_catalog.=)", fmt.Sprint(w.session.pid), "and", k.where())
@@ -179,7 +179,7 @@ func (x *exam) queued(by *session, w *waiter, k key) bool {
 	return x.err == nil && !w.answered()
 }
 
-// receive waits for the first of some waiters, and returns nil if none is answered in time.
+// receive returns the first waiter that gets an answer, or nil if none does in time.
 func (x *exam) receive(waiters ...*waiter) (first *waiter) {
 	x.until(func() bool {
 		for _, w := range waiters {

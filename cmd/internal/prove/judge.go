@@ -12,7 +12,7 @@ type Status string
 const (
 	Works     Status = "works"
 	WorksWith Status = "works with" // it works with the restriction that Why names
-	DoesNot   Status = "does not"   // it was seen to fail, or a pooler rules it out
+	DoesNot   Status = "does not"   // it failed, or a pooler makes it impossible
 	Unknown   Status = "unknown"    // an answer did not come in time, or the server refused a question
 )
 
@@ -38,18 +38,18 @@ type proof struct {
 type expectation struct {
 	id       string
 	wrong    string // what another answer means
-	with     bool   // another answer is a restriction
+	with     bool   // another answer is a restriction, and no failure
 	optional bool   // the proof holds without an answer
 }
 
-// An observation is the answers that the server gave. An expectation that is not in it got none.
+// An observation has the answers that the server gave. An expectation without an entry got no answer.
 type observation struct {
 	seen   map[string]bool
-	detail map[string]string // replaces what a wrong answer means
+	detail map[string]string // replaces expectation.wrong
 	doubt  string            // why an answer is missing
 }
 
-// judge compares what was expected with what was seen. A wrong answer counts more than a missing one.
+// judge compares the expected answers with the observed ones. A wrong answer outweighs a missing one.
 func (p *proof) judge(o observation) Result {
 	r := Result{Proof: p.name, Status: Works, Why: p.holds, Source: Manual + p.source}
 	var wrong, with []string
@@ -83,10 +83,10 @@ const Manual = "https://www.postgresql.org/docs/current/"
 
 const (
 	noAnswer = "no answer in time"
-	notTried = "not tried: the pooler gives one session to many clients, which would share its locks and settings"
+	notTried = "not tried: the pooler gives one session to many clients, and they would share its locks and settings"
 )
 
-// notShared is the result of a proof that needs a session of its own, where there is none.
+// notShared is the result of a proof that needs a session of its own, behind a pooler that shares sessions.
 func (p *proof) notShared() Result {
 	return Result{Proof: p.name, Status: DoesNot, Why: notTried, Source: Manual + p.source}
 }

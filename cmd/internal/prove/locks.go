@@ -46,7 +46,7 @@ func observeLockTable(x *exam) {
 	x.saw("empty", holders() == "" && x.seen["empty"])
 }
 
-// observeQueue has b and the watcher wait, in this order, for what a holds.
+// observeQueue lets b and then the watcher wait for a lock that a holds.
 func observeQueue(x *exam) {
 	x.saw("held", x.try(x.a, x.key))
 	b := x.wait(x.b, x.key)

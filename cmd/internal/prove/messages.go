@@ -9,8 +9,8 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// observeNotify sends from a to b. When NOTIFY has been answered, the server has signaled every listener, which sends
-// the message before it answers another statement.
+// observeNotify sends a message from a to b. When NOTIFY has been answered, the server has signaled every listener. The
+// listener's server process sends the message before it answers another statement.
 func observeNotify(x *exam) {
 	channel := fmt.Sprintf("pglatch_prove_%d", x.key.object)
 	x.run(x.b, "listen "+channel)
@@ -33,7 +33,7 @@ func observeNotify(x *exam) {
 	x.run(x.b, "unlisten "+channel)
 }
 
-// observeCancel has b and the watcher wait for what a holds, and cancels the watcher's wait.
+// observeCancel lets b and the watcher wait for a lock that a holds, and cancels the watcher's wait.
 func observeCancel(x *exam) {
 	x.saw("held", x.try(x.a, x.key))
 	b := x.wait(x.b, x.key)
@@ -45,7 +45,7 @@ func observeCancel(x *exam) {
 		return
 	}
 	sent := x.cancel(w, b)
-	x.ask(x.a, "1") // of a server that is silent by now, nothing is known
+	x.ask(x.a, "1") // if the server is silent by now, the result is unknown
 	if x.err != nil {
 		return
 	}
@@ -69,8 +69,8 @@ func canceled(w *waiter) bool {
 	return w.answered() && sqlstate.Of(w.err) == sqlstate.QueryCanceled
 }
 
-// cancel sends cancel requests until the waiter, or the other one by mistake, is answered. It reports whether the server
-// accepted one.
+// cancel sends cancel requests until the waiter gets an answer, or the other waiter does by mistake. It reports whether the
+// server accepted a request.
 func (x *exam) cancel(w, other *waiter) (sent bool) {
 	end, done := context.WithTimeout(x.ctx, bound)
 	defer done()

@@ -24,14 +24,14 @@ type Verdict struct {
 	Why  string `json:"why"`
 }
 
-// A part is a part of pglatch, and the proofs that it relies on.
+// A part of pglatch relies on some proofs.
 type part struct {
 	name  string
 	needs []string
 	wants []want
 }
 
-// A want is a proof that a part can do without, and the restriction that then applies.
+// A want is a proof that a part can do without, with the restriction that applies then.
 type want struct{ proof, without string }
 
 var (
@@ -39,7 +39,7 @@ var (
 	sessions = append(slices.Clone(server), pooler, samePID, exclusion, sharedMode, lockTable, queue, unlock, endOfSession, terminated, lease, cancelAim)
 	guards   = []string{txLocks, txRollback, txSavepoint}
 
-	slowCancel = want{canceling, "a request that is given up waits for up to 0.9 s longer"}
+	slowCancel = want{canceling, "a request that is canceled waits for up to 0.9 s longer"}
 	answers    = want{notify, "processes do not answer questions (`pglatch ask`, `ls --waiting`)"}
 	lateLease  = want{clock, "a holder that is cut off may keep its lock for longer than its lease"}
 	guarded    = "no Guard, InTx or DoTx, and tables made on a direct connection"
@@ -59,7 +59,7 @@ var parts = []part{
 	{"elections", slices.Concat(sessions, guards), []want{slowCancel, answers, lateLease}},
 	{"leases", append(slices.Clone(server), clock), append(without(guarded, guards...), want{notify, "lock servers that poll each other's changes"})},
 	{"once", append(slices.Clone(server), clock), without(guarded, guards...)},
-	{"shards", slices.Concat(sessions, guards, []string{clock}), []want{slowCancel, {notify, "changes that nodes see when they poll"}}},
+	{"shards", slices.Concat(sessions, guards, []string{clock}), []want{slowCancel, {notify, "nodes that poll for changes"}}},
 }
 
 // PartNames lists the parts of pglatch that have a verdict.

@@ -12,7 +12,7 @@ const (
 // begins is what each proof inside a transaction expects first.
 var begins = expectation{id: "transactions", wrong: "transactions are refused: the pooler is in statement mode"}
 
-// proofs are all proofs, in the order in which they are made: the first ones say which others can be tried.
+// proofs returns all proofs in their order. The first ones decide which of the others can be tried.
 func proofs() []proof {
 	return []proof{
 		{name: oneServer, holds: "three connections reached one server", source: pageInfo, observe: observeOneServer, expects: []expectation{
@@ -47,12 +47,12 @@ func proofs() []proof {
 			{id: "held", wrong: held},
 			{id: "shown", wrong: "pg_locks does not show a lock with the pid of its holder"},
 		}},
-		{name: queue, session: true, holds: "waiters get a lock in the order in which they came", source: pageAdvisory, observe: observeQueue, expects: []expectation{
+		{name: queue, session: true, holds: "waiters get a lock in the order of their requests", source: pageAdvisory, observe: observeQueue, expects: []expectation{
 			{id: "held", wrong: held},
 			{id: "waits", wrong: "pg_advisory_lock did not wait for the holder"},
-			{id: "first", wrong: "the waiter that came last was first"},
+			{id: "first", wrong: "the second waiter got the lock before the first"},
 			{id: "one", wrong: "two waiters got the lock at once"},
-			{id: "next", wrong: "a waiter's lock was not its own"},
+			{id: "next", wrong: "the second waiter was told that it has the lock, but did not have it"},
 		}},
 		{name: unlock, session: true, holds: "the answer says whether the lock was held; each lock needs its unlock", source: pageFunctions, observe: observeUnlock, expects: []expectation{
 			{id: "notHeld", wrong: "the unlock of a lock that was not held was answered with true"},

@@ -1,6 +1,6 @@
-// Package prove finds out what a server, and what is between it and this program, really does with locks, transactions
-// and sessions. It runs two sessions and a watcher through the user's connection string. It makes no table, and its keys
-// are drawn at random in a namespace that no other part of pglatch can use.
+// Package prove finds out what a server really does with locks, transactions and sessions, and what a pooler or proxy in
+// front of it changes. It runs two sessions and a watcher through the user's connection string. It creates no table. Its
+// keys are random, in a namespace that no other part of pglatch can use.
 package prove
 
 import (
@@ -16,11 +16,11 @@ import (
 
 const (
 	bound      = 5 * time.Second        // for one event
-	total      = 20 * time.Second       // for everything, if the server is near
-	inARow     = 200                    // answers, more than the proofs wait for one after the other
-	far        = 200 * time.Millisecond // the longest way to a server for which the proofs have time
+	total      = 20 * time.Second       // for all proofs, if answers take no time
+	inARow     = 200                    // more answers than the proofs wait for in sequence
+	far        = 200 * time.Millisecond // the longest round trip for which the proofs have time
 	closeBound = time.Second            // for the end of a connection
-	look       = 20 * time.Millisecond  // between two looks for an event
+	look       = 20 * time.Millisecond  // between two checks for an event
 	resend     = 200 * time.Millisecond // between two cancel requests
 	leaseTime  = time.Second            // the lease of the session whose lease is proven
 )
@@ -44,8 +44,8 @@ type examiner struct {
 	moved    atomic.Bool // an answer came from another server process
 }
 
-// Run examines the server of config, for 20 seconds, or up to 60 if its answers take long. The error is that of the first
-// connection.
+// Run examines the server of config. It takes 20 seconds at most, or up to 60 if answers are slow. It returns an error only
+// if the first connection fails.
 func Run(ctx context.Context, config *pgx.ConnConfig) (Report, error) {
 	e := &examiner{config: connConfig(config), between: "unknown"}
 	defer func() { e.closeAll(ctx) }()
@@ -77,7 +77,7 @@ func (e *examiner) limit(ctx context.Context) time.Duration {
 	return total + inARow*min(time.Since(sent), far)
 }
 
-// prove makes proofs, and judges each.
+// prove makes proofs, and judges each of them.
 func (e *examiner) prove(ctx context.Context, all []proof) (results []Result) {
 	var o observation
 	for i := range all {
@@ -86,7 +86,7 @@ func (e *examiner) prove(ctx context.Context, all []proof) (results []Result) {
 			results = append(results, p.notShared())
 			continue
 		}
-		if p.observe != nil { // or else it judges the observation before
+		if p.observe != nil { // otherwise the proof judges the observation of the previous one
 			o = e.examine(ctx, p)
 		}
 		results = append(results, p.judge(o))
@@ -94,7 +94,7 @@ func (e *examiner) prove(ctx context.Context, all []proof) (results []Result) {
 	return results
 }
 
-// examine makes the observations of one proof. After a failure, the sessions end, and with them what they hold.
+// examine makes the observations of one proof. After a failure it ends the sessions, which frees their locks.
 func (e *examiner) examine(ctx context.Context, p *proof) observation {
 	ctx, cancel := context.WithCancel(ctx)
 	x := &exam{
@@ -122,7 +122,7 @@ func (e *examiner) closeAll(ctx context.Context) {
 	}
 }
 
-// Failed returns the parts of those named that must not be used, and those for which that is not known.
+// Failed returns which of the named parts must not be used, and which are not proven.
 func (r Report) Failed(names []string) (failed, unknown []string) {
 	for _, v := range r.Parts {
 		switch {

@@ -30,8 +30,8 @@ func observeOneServer(x *exam) {
 	}
 }
 
-// doubtAnother makes results unknown if the server of the last proof is not that of the first one. Then no result is about
-// one server: a proof can lack what a restart ended, and the clocks of two servers differ.
+// doubtAnother makes all results unknown if the proofs ended on another server than they began. The results would mix two
+// servers: a restart ends the locks that a proof looks for, and the clocks of two servers differ.
 func (e *examiner) doubtAnother(ctx context.Context, results []Result) {
 	if e.identity == "" {
 		return
@@ -71,12 +71,13 @@ func observePrimary(x *exam) {
 		return
 	}
 	row, err := x.a.ask(x.ctx, "pg_catalog.count(subname)", "from pg_catalog.pg_subscription")
-	if err == nil { // otherwise a server without logical replication, or without the right to look
+	if err == nil { // otherwise the server has no logical replication, or the role may not read the table
 		x.saw("independent", row[0] == "0")
 	}
 }
 
-// observePooler asks for pids while the other session is inside a transaction, which keeps a server session busy.
+// observePooler compares the pids of two sessions while one of them is inside a transaction, which keeps its server process
+// busy.
 func observePooler(x *exam) {
 	pid := func(s *session) string { return x.ask(s, "pg_catalog.pg_backend_pid()") }
 	shared := false
@@ -108,7 +109,7 @@ func observePooler(x *exam) {
 	}
 }
 
-// begin begins a transaction. false: the pooler refuses transactions, or the answer is unknown.
+// begin begins a transaction. It returns false if the pooler refuses transactions, or no answer came.
 func (x *exam) begin(s *session) bool {
 	if x.err != nil {
 		return false
@@ -127,7 +128,7 @@ func (x *exam) begin(s *session) bool {
 	return false
 }
 
-// observePID comes last: every answer of every session was compared.
+// observePID runs last, after the pid of every answer of every session was compared.
 func observePID(x *exam) {
 	if x.err != nil {
 		return

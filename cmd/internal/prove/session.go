@@ -20,7 +20,7 @@ type session struct {
 	messages []*pgconn.Notification
 }
 
-// open connects, and learns which server process answers.
+// open connects, and asks which server process answers.
 func (e *examiner) open(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, errors.New(noAnswer))
 	defer cancel()
@@ -73,7 +73,7 @@ func (s *session) run(ctx context.Context, sql string) (row []string, err error)
 	return s.runFor(ctx, sql)
 }
 
-// runFor is run with a bound of the caller's.
+// runFor is run without a time limit of its own.
 func (s *session) runFor(ctx context.Context, sql string) (row []string, err error) {
 	results, err := s.conn.Exec(ctx, sql).ReadAll()
 	if err != nil {
