@@ -3,6 +3,9 @@ GO     ?= go
 # -trimpath keeps build paths out of compiled packages, so that clones and programs outside share the build cache. go test does not
 # vet: that would analyze every dependency too, and make lint vets.
 export GOFLAGS := $(GOFLAGS) -trimpath -vet=off
+# The programs that are released are built without cgo, and so is all else, to compile each package once. Only the race detector
+# needs cgo: gotest turns it on for that.
+export CGO_ENABLED := 0
 WITHPG := $(GO) run ./internal/test/cmd/withpg --
 # go test that prints a line for each finished package. After ten silent seconds it names the running tests.
 GOTEST := $(GO) run ./internal/test/cmd/gotest
@@ -13,12 +16,11 @@ RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race -g
 VERSIONS := 14 15 16 17 18
 # Directories of nested modules, separate because of their dependencies, the slowest first. tools/cmd/release/modules.go lists the
 # published modules.
-NESTED := leader/kubernetes adapters/clientgolock lease/etcd cmd/pglatch-kubernetes cmd/pglatch-etcd adapters/riverlock \
+NESTED := leader/kubernetes adapters/clientgolock lease/etcd cmd/pglatch-etcd adapters/riverlock \
 	integration/thirdparty/interop adapters/gooselock adapters/migratelock adapters/gocronlock adapters/cronlock observe/prometheus observe/otel \
-	tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1 examples/thirdparty/kubernetes \
-	integration/thirdparty/libraries
+	tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1 integration/thirdparty/libraries
 # Directories that are tested without the race detector: their dependencies are large, and these directories share them.
-NESTED_PLAIN := integration/thirdparty/bench examples/thirdparty/cluster integration/thirdparty/prometheus
+NESTED_PLAIN := cmd/pglatch-kubernetes examples/thirdparty/kubernetes integration/thirdparty/bench examples/thirdparty/cluster integration/thirdparty/prometheus
 # Packages whose explorations have one goroutine. Their tests are not in a run with the race detector.
 PURE := internal/locktable leader/shards/internal/plan
 # All others; all, if there is no race detector.
@@ -70,7 +72,7 @@ demo-shards: ## spread 300 tenants over three nodes, kill, add, drain and stop n
 test: ## run all tests on a real PostgreSQL, with the race detector; after a failure the others still run
 	@$(if $(RACE),,echo "NOTE: no C compiler, so the race detector is off")
 	@echo "== compile, each package by name; the first time it takes minutes"
-	$(GO) build -v $(RACE) ./...
+	$(if $(RACE),CGO_ENABLED=1) $(GO) build -v $(RACE) ./...
 	$(TRY) \
 	try $(WITHPG) $(GOTEST) $(RACE) -shuffle=on $(AT_ONCE) -timeout 20m $(SLOW) $(TESTED); \
 	try $(WITHPG) sh -c 'printf "%s\n" $(if $(RACE),$(PURE)) $(foreach m,$(NESTED),"$(strip $(m) $(RACE))") $(NESTED_PLAIN) | \
@@ -169,7 +171,7 @@ soak: integration-deps spec-deps ## run the long forms of the race and history t
 	PGLATCH_SOAK=1 $(WITHPG) $(GOTEST) $(RACE) -timeout 90m -count=1 $(SOAKED)
 	PGLATCH_SOAK=1 $(GOTEST) -timeout 60m -count=1 ./internal/locktable
 	PGLATCH_SOAK=1 $(GOTEST) -C leader/kubernetes $(RACE) -timeout 20m -count=1 -run 'NeverExpects' .
-	PGLATCH_SOAK=1 $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 90m -count=1 -v ./integration/...
+	PGLATCH_SOAK=1 $(if $(RACE),CGO_ENABLED=1) $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 90m -count=1 -v ./integration/...
 	PGLATCH_SOAK=1 $(GO) test -C integration/thirdparty/kubernetes -timeout 90m -count=1 -v .
 	PGLATCH_SOAK=1 $(MAKE) --no-print-directory test-cluster
 	$(GO) run -C tools ./cmd/spec -large ../spec

@@ -3,7 +3,8 @@
 //	go run ./internal/test/cmd/gotest -race ./...
 //
 // It prints a line for each package when its tests have ended, with the output of each test that failed. When it has
-// printed nothing for ten seconds, it names the tests that run. The exit code is that of go test.
+// printed nothing for ten seconds, it names the tests that run. The exit code is that of go test. With -race it turns on cgo,
+// which the race detector needs.
 //
 // If PGLATCH_TEST_RESULTS names a file, gotest appends a line for each test: its result (pass, fail or skip), its
 // package, its name and its seconds, separated by tabs.
@@ -64,6 +65,9 @@ func run(program string, args []string, out, results io.Writer, quiet time.Durat
 	}
 	cmd := exec.Command(program, slices.Concat([]string{"test"}, args[:first], []string{"-json"}, args[first:])...) //nolint:noctx // the signals end it
 	cmd.Stderr = os.Stderr
+	if slices.Contains(args, "-race") {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return 1, err

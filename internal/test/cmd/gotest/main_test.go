@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/notrun"
 )
 
 const program = `package p
@@ -101,6 +103,14 @@ func TestSeveralRunsAppendToOneFileOfResults(t *testing.T) {
 	require.Equal(t, "first\nsecond\n", string(text))
 	_, err = recorded(filepath.Join(name, "no-directory"), func(io.Writer) (int, error) { return 0, nil })
 	require.Error(t, err)
+}
+
+func TestTheRaceDetectorGetsCgo(t *testing.T) {
+	notrun.Program(t, "no C compiler", "gcc", "clang")
+	t.Setenv("CGO_ENABLED", "0")
+	code, err := run("go", []string{"-C", module(t, "package p\n"), "-race", "."}, io.Discard, io.Discard, time.Minute)
+	require.NoError(t, err)
+	require.Zero(t, code)
 }
 
 func TestWhatDoesNotCompileIsAFailureWithItsReason(t *testing.T) {
