@@ -26,7 +26,7 @@ PURE := internal/locktable leader/shards/internal/plan
 # All others; all, if there is no race detector.
 TESTED := $(if $(RACE),$$($(GO) list ./... | grep -v $(foreach p,$(PURE),-e '/$(p)$$')),./...)
 # Each nested module once.
-LINTED := $(filter-out integration/% examples/%,$(NESTED)) integration/thirdparty examples/thirdparty
+LINTED := $(filter-out integration/% examples/%,$(NESTED) $(NESTED_PLAIN)) integration/thirdparty examples/thirdparty
 # The packages with the slowest tests start first. go test ignores that they are listed twice.
 SLOW := ./docs ./advisory ./lease/postgres ./lease/sqlite ./leader/postgres ./internal/pgsession ./clients ./middleware ./monitor ./lease/leaseserver \
 	./internal/test/pgtest/pgserver
