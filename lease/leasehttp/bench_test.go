@@ -1,7 +1,9 @@
 package leasehttp_test
 
 import (
+	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -60,32 +62,51 @@ func cycle(b *testing.B, cl *leasehttp.Client, worker string) {
 	}
 }
 
-// BenchmarkUncontendedDurable is BenchmarkUncontended on a store that syncs to disk, with some
-// numbers of clients.
+// BenchmarkUncontendedDurable is BenchmarkUncontended on a store that syncs to disk: with some numbers of
+// goroutines of one client, and with separate clients, which share no requests.
 func BenchmarkUncontendedDurable(b *testing.B) {
-	for _, clients := range []int{1, 2, 8, benchClients} {
-		b.Run(strconv.Itoa(clients), func(b *testing.B) {
-			store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "locks.db"), sqlite.Config{})
-			require.NoError(b, err)
-			b.Cleanup(func() { require.NoError(b, store.Close()) })
-			_, h := servetest.Serve(b, leaseserver.Config{Store: store})
-			cl := servetest.Client(b, h, leasehttp.ClientConfig{})
-			start := cpuTime(b)
-			var wg sync.WaitGroup
-			var left atomic.Int64
-			left.Store(int64(b.N))
-			for i := range clients {
-				wg.Go(func() {
-					for left.Add(-1) >= 0 {
-						cycle(b, cl, strconv.Itoa(i))
-					}
-				})
-			}
-			wg.Wait()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
-			b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(b.N), "cpu-us/cycle")
+	for _, workers := range []int{1, 2, 8, benchClients} {
+		b.Run(strconv.Itoa(workers), func(b *testing.B) {
+			share(b, slices.Repeat([]*leasehttp.Client{servetest.Client(b, durable(b), leasehttp.ClientConfig{})}, workers))
 		})
 	}
+	b.Run("separate", func(b *testing.B) {
+		h := durable(b)
+		clients := make([]*leasehttp.Client, benchClients)
+		for i := range clients {
+			clients[i] = servetest.Client(b, h, leasehttp.ClientConfig{})
+		}
+		share(b, clients)
+	})
+}
+
+// durable serves a store that syncs to disk.
+func durable(b *testing.B) *httptest.Server {
+	b.Helper()
+	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "locks.db"), sqlite.Config{})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, store.Close()) })
+	_, h := servetest.Serve(b, leaseserver.Config{Store: store})
+	return h
+}
+
+// share has workers cycle b.N times together, each with its client.
+func share(b *testing.B, clients []*leasehttp.Client) {
+	b.Helper()
+	start := cpuTime(b)
+	var wg sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	for i, cl := range clients {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				cycle(b, cl, strconv.Itoa(i))
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
+	b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(b.N), "cpu-us/cycle")
 }
 
 // BenchmarkHotLock acquires and releases one lock, waiting in the server.
