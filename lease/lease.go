@@ -62,4 +62,8 @@ type Record struct {
 	// LockDelay and MinHold are the values from the request that got the lease. A lock server
 	// does not report them, so they are 0 in records of leasehttp.Client.
 	LockDelay, MinHold time.Duration
+
+	// Waiters is how many requests wait for the lock at a lock server; nil = unknown. Only records
+	// of leasehttp.Client have it: a store does not know its waiters.
+	Waiters *int
 }

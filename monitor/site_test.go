@@ -43,10 +43,16 @@ func TestASiteHasLockServersWithTheirHealth(t *testing.T) {
 	asked := 0
 	counted := lists(func(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
 		asked++
-		return store.List(ctx, r)
+		return func(yield func(lease.Record, error) bool) {
+			for record, err := range store.List(ctx, r) {
+				record.Waiters = new(17)
+				yield(record, err)
+			}
+		}
 	})
 	require.NoError(t, site.AddLockServers(
 		monitor.LockServer{Name: "locks", Leases: counted},
+		monitor.LockServer{Name: "old", Leases: store},
 		monitor.LockServer{Name: "denied", Leases: failing(leasehttp.ErrDenied)},
 		monitor.LockServer{Name: "odd", Leases: failing(errors.New("password in it"))},
 	))
@@ -54,6 +60,8 @@ func TestASiteHasLockServersWithTheirHealth(t *testing.T) {
 	assert.Contains(t, page, "Leases of locks")
 	assert.Contains(t, page, "<bdi>report&lt;b&gt;</bdi>")
 	assert.Contains(t, page, "<bdi>web-3</bdi>")
+	assert.Contains(t, page, `data-label="Waiting">17</td>`)
+	assert.Contains(t, page, `data-label="Waiting"><span class="none">unknown</span></td>`, "control: a store does not say")
 	assert.Contains(t, page, "it refuses this monitor&#39;s token")
 	assert.NotContains(t, page, "password in it")
 	assert.Equal(t, 1, asked)
@@ -62,10 +70,12 @@ func TestASiteHasLockServersWithTheirHealth(t *testing.T) {
 	for _, want := range []string{
 		`pglatch_lock_server_up{server="locks"} 1`, `pglatch_lock_server_up{server="denied"} 0`, `pglatch_monitor_up{database="shop"} 0`,
 		`pglatch_lock_server_leases{server="locks",state="held"} 1`, `pglatch_lock_server_leases{server="locks",state="expired"} 0`,
+		`pglatch_lock_server_waiters{server="locks"} 17`,
 	} {
 		assert.Contains(t, metrics, want+"\n")
 	}
 	assert.NotContains(t, metrics, `leases{server="denied"`, "control: nothing is known of it")
+	assert.NotContains(t, metrics, `waiters{server="old"`)
 	assert.Contains(t, get(t, site, "/verdicts").Body.String(), `"down":["denied","odd","shop"]`)
 }
 

@@ -142,13 +142,14 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer := callerOf(r).recordBody(record)
+	answer := s.recordBody(callerOf(r), record)
 	return respond(w, &answer)
 }
 
 // recordBody returns the body for a record. Anyone who knows the id of a lease can end it. So only
 // requests with an admin token see it; otherwise only the holder should know it.
-func (c caller) recordBody(r lease.Record) wire.RecordBody {
+func (s *Server) recordBody(c caller, r lease.Record) wire.RecordBody {
+	r.Waiters = new(s.queue.waiters(r.Name))
 	if c.token == nil || c.token.right != Admin {
 		r.ID = ""
 	}
@@ -185,7 +186,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	page := wire.PageBody{Locks: make([]wire.RecordBody, 0, min(len(records), limit))}
 	for _, record := range records[:min(len(records), limit)] {
-		page.Locks = append(page.Locks, c.recordBody(record))
+		page.Locks = append(page.Locks, s.recordBody(c, record))
 	}
 	if len(records) > limit {
 		page.Next = records[limit-1].Name

@@ -12,6 +12,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/rules"
 	"github.com/pglatch/pglatch/lease/internal/wire"
+	"github.com/pglatch/pglatch/lease/shared"
 )
 
 // A queue makes requests wait for locks, first come, first served. For each lock, only the first
@@ -273,6 +274,22 @@ func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waiting + q.watching
+}
+
+// waiters returns how many requests wait for a lock. Those that wait for any slot count at its gate.
+func (q *queue) waiters(name string) (n int) {
+	names := []string{name}
+	if lock, slot, ok := shared.ParseName(name); ok && slot == 0 {
+		names = append(names, slotLine(lock))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, name := range names {
+		if lq := q.locks[name]; lq != nil {
+			n += lq.waiters.Len()
+		}
+	}
+	return n
 }
 
 // granted records a lease that was acquired beside the queue, if the lock has a queue.

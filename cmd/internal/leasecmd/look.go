@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,10 +20,11 @@ type recordDocument struct {
 	State         string `json:"state"`
 	Version       uint64 `json:"version"`
 	AvailableInMS int64  `json:"available_in_ms"`
+	Waiters       *int   `json:"waiters,omitempty"` // nil = the server does not say
 }
 
 func newRecordDocument(r lease.Record) recordDocument {
-	return recordDocument{newDocument(r.Lease), r.State.String(), r.Version, r.AvailableIn.Milliseconds()}
+	return recordDocument{newDocument(r.Lease), r.State.String(), r.Version, r.AvailableIn.Milliseconds(), r.Waiters}
 }
 
 func newGet(app *program.App) *cobra.Command {
@@ -147,16 +149,19 @@ func printRecords(app *program.App, document any, records []lease.Record) error 
 		documents[i] = newRecordDocument(r)
 	}
 	return app.Print(program.Output{Document: document, Lines: program.Lines(documents), Text: program.Text(func(w *bytes.Buffer) {
-		t := app.NewTable("LOCK", "STATE", "OWNER", "TOKEN", "REMAINING", "ACQUIRED")
+		t := app.NewTable("LOCK", "STATE", "OWNER", "TOKEN", "REMAINING", "WAITERS", "ACQUIRED")
 		for _, r := range records {
-			colour, remaining := "", ""
+			colour, remaining, waiters := "", "", ""
+			if r.Waiters != nil {
+				waiters = strconv.Itoa(*r.Waiters)
+			}
 			switch r.State {
 			case lease.Held:
 				colour, remaining = program.Green, r.Remaining.Round(time.Millisecond).String()
 			case lease.Expired:
 				colour = program.Yellow
 			}
-			t.Add(colour, r.Name, r.State.String(), r.Holder, fmt.Sprint(r.Token), remaining, r.AcquiredAt.UTC().Format(time.RFC3339))
+			t.Add(colour, r.Name, r.State.String(), r.Holder, fmt.Sprint(r.Token), remaining, waiters, r.AcquiredAt.UTC().Format(time.RFC3339))
 		}
 		t.WriteTo(w)
 	})})

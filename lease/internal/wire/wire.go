@@ -208,16 +208,17 @@ type RecordBody struct {
 	State         string `json:"state"`
 	Version       uint64 `json:"version"`
 	AvailableInMS int64  `json:"available_in_ms"`
+	Waiters       *int   `json:"waiters,omitempty"` // nil = unknown
 }
 
 // NewRecordBody returns the server's answer.
 func NewRecordBody(r lease.Record) RecordBody {
-	return RecordBody{LeaseBody: NewLeaseBody(r.Lease), State: r.State.String(), Version: r.Version, AvailableInMS: CeilMS(r.AvailableIn)}
+	return RecordBody{LeaseBody: NewLeaseBody(r.Lease), State: r.State.String(), Version: r.Version, AvailableInMS: CeilMS(r.AvailableIn), Waiters: r.Waiters}
 }
 
 // Record converts the answer to the client's record.
 func (b *RecordBody) Record() lease.Record {
-	r := lease.Record{Lease: b.Lease(), Version: b.Version, AvailableIn: Milliseconds(b.AvailableInMS)}
+	r := lease.Record{Lease: b.Lease(), Version: b.Version, AvailableIn: Milliseconds(b.AvailableInMS), Waiters: b.Waiters}
 	for _, s := range []lease.State{lease.Free, lease.Held, lease.Expired} {
 		if s.String() == b.State {
 			r.State = s

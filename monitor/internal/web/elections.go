@@ -44,6 +44,7 @@ type leasesView struct {
 type leaseView struct {
 	Name, State, Holder, Acquired, Left string
 	Token                               uint64
+	Waiters                             *int // nil = unknown
 }
 
 // elections shows elections, and leases.
@@ -129,7 +130,7 @@ func (v *view) leases(ctx context.Context) *leasesView {
 }
 
 func leaseOf(r lease.Record) leaseView {
-	l := leaseView{Name: legible.Quote(r.Name, nameShown), Holder: legible.Quote(r.Holder, nameShown), State: strings.ToLower(r.State.String()), Token: r.Token, Acquired: day(r.AcquiredAt)}
+	l := leaseView{Name: legible.Quote(r.Name, nameShown), Holder: legible.Quote(r.Holder, nameShown), State: strings.ToLower(r.State.String()), Token: r.Token, Acquired: day(r.AcquiredAt), Waiters: r.Waiters}
 	if r.State == lease.Held {
 		l.Left = incident.Age(r.Remaining.Truncate(time.Second))
 	}

@@ -12,7 +12,7 @@ import (
 var severities = []incident.Severity{incident.Critical, incident.Warning, incident.Note}
 
 // metrics are gauges of some databases in the text format of Prometheus.
-type metrics struct{ up, verdicts, free, missed, servers, leases strings.Builder }
+type metrics struct{ up, verdicts, free, missed, servers, leases, waiters strings.Builder }
 
 // escaped makes text fit for the value of a label.
 var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
@@ -66,6 +66,9 @@ func (m *metrics) addServer(s serverView) {
 	}{{"held", s.Held}, {"expired", s.Expired}} {
 		fmt.Fprintf(&m.leases, "pglatch_lock_server_leases{server=\"%s\",state=\"%s\"} %d\n", name, state.name, state.n)
 	}
+	if s.Waiters != nil {
+		fmt.Fprintf(&m.waiters, "pglatch_lock_server_waiters{server=\"%s\"} %d\n", name, *s.Waiters)
+	}
 }
 
 // write answers with the metrics. A metric without a series is left out.
@@ -81,6 +84,7 @@ func (m *metrics) write(w http.ResponseWriter) {
 		{"pglatch_ticks_missed", "Ticks among the newest of the job that nobody ran, if its ticks are equally far apart.", &m.missed},
 		{"pglatch_lock_server_up", "1 if the lock server answers the monitor.", &m.servers},
 		{"pglatch_lock_server_leases", "Leases of the lock server, by state, among the first 1,000.", &m.leases},
+		{"pglatch_lock_server_waiters", "Requests that wait for a lease of the lock server, of the first 1,000.", &m.waiters},
 	} {
 		if metric.series.Len() > 0 {
 			fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %[1]s gauge\n%[3]s", metric.name, metric.help, metric.series.String())

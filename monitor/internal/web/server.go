@@ -26,6 +26,7 @@ const (
 type serverState struct {
 	records       []lease.Record // of leases that are held or expired
 	held, expired int
+	waiters       *int // nil = unknown
 	more          bool
 	err           error
 }
@@ -100,6 +101,12 @@ func (r *serverReader) read(ctx context.Context) (s serverState) {
 			s.more = true
 			break
 		}
+		if record.Waiters != nil {
+			if s.waiters == nil {
+				s.waiters = new(int)
+			}
+			*s.waiters += *record.Waiters
+		}
 		switch record.State {
 		case lease.Held:
 			s.held++
@@ -110,16 +117,25 @@ func (r *serverReader) read(ctx context.Context) (s serverState) {
 		}
 		s.records = append(s.records, record)
 	}
-	slices.SortStableFunc(s.records, func(a, b lease.Record) int { // those that expired first
-		return cmp.Or(cmp.Compare(b.State, a.State), cmp.Compare(a.Name, b.Name))
+	slices.SortStableFunc(s.records, func(a, b lease.Record) int { // those that expired or are waited for first
+		return cmp.Or(cmp.Compare(b.State, a.State), cmp.Compare(waiting(b), waiting(a)), cmp.Compare(a.Name, b.Name))
 	})
 	return s
+}
+
+// waiting returns how many requests wait for a lock, as far as that is known.
+func waiting(r lease.Record) int {
+	if r.Waiters == nil {
+		return 0
+	}
+	return *r.Waiters
 }
 
 // A serverView is a lock server in the list.
 type serverView struct {
 	Name, Why     string // Why it does not answer; "" = it does
 	Held, Expired int
+	Waiters       *int // nil = unknown
 	Leases        []leaseView
 	Left          int
 	More          bool
@@ -127,7 +143,7 @@ type serverView struct {
 
 func (r *serverReader) view(ctx context.Context) serverView {
 	s := r.look(ctx)
-	v := serverView{Name: r.server.Name, Held: s.held, Expired: s.expired, More: s.more}
+	v := serverView{Name: r.server.Name, Held: s.held, Expired: s.expired, Waiters: s.waiters, More: s.more}
 	if s.err != nil {
 		v.Why = why(s.err)
 		return v
