@@ -2,28 +2,45 @@ package actions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/pglatch/pglatch/cmd/internal/leasecmd"
+	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-// leaseKinds are the actions on the leases of a lock server.
+// leaseKinds are the actions on leases.
 func leaseKinds() []kind {
 	return []kind{{name: "force-release", text: "End another holder's lease", need: End, fields: []string{"lease"}, plan: forcing}}
 }
 
-func forcing(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*plan, error) {
+// leases returns a client of the lock server, or else of the store in the database.
+func (d *Database) leases(ctx context.Context) (*leasehttp.Client, func(), error) {
+	if d.Leases == nil {
+		return lockserver.Direct(ctx, d.App)
+	}
 	client, err := d.Leases()
+	if err != nil {
+		return nil, nil, err
+	}
+	return client, client.Close, nil
+}
+
+func forcing(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*plan, error) {
+	client, closeAll, err := d.leases(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
+	defer closeAll()
 	record, err := client.Get(ctx, r.Lease)
+	if d.Leases == nil && errors.Is(err, lease.ErrNotReady) {
+		return nil, &program.ExitError{Code: program.ExitUnavailable, Err: errors.New("this database has no leases, or its role may not end them: the monitor's log says which")}
+	}
 	if err != nil {
 		return nil, leasecmd.ForceError(ctx, err)
 	}
@@ -39,11 +56,11 @@ func forcing(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*pl
 		},
 		same: fmt.Sprintf("force-release %s %d", record.Name, record.Token),
 		run: func(ctx context.Context, why string) (string, error) {
-			client, err := d.Leases()
+			client, closeAll, err := d.leases(ctx)
 			if err != nil {
 				return "", err
 			}
-			defer client.Close()
+			defer closeAll()
 			ended, delay, err := client.ForceRelease(ctx, leasehttp.ForceReleaseRequest{Name: record.Name, Token: record.Token, Reason: why})
 			if err != nil {
 				return "", leasecmd.ForceError(ctx, err)

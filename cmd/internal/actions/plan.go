@@ -55,11 +55,7 @@ type kind struct {
 
 // kinds returns the actions on a database, the mildest first.
 func (d *Database) kinds() []kind {
-	all := slices.Concat(lockKinds(), shardKinds(), turnKinds())
-	if d.Leases != nil {
-		all = append(all, leaseKinds()...)
-	}
-	return all
+	return slices.Concat(lockKinds(), shardKinds(), turnKinds(), leaseKinds())
 }
 
 func (d *Database) kindOf(name string) *kind {

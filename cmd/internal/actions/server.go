@@ -30,7 +30,7 @@ type Database struct {
 	App      *program.App // its database is this one
 	Name     string       // in the audit; "" = there is only one
 	Snapshot func(context.Context) (monitor.Snapshot, error)
-	// Leases returns a client of the lock server whose leases people may end. nil = there is none.
+	// Leases returns a client of the lock server whose leases people may end. nil = those of the store in the database.
 	Leases func() (*leasehttp.Client, error)
 }
 

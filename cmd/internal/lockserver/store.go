@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
@@ -16,7 +15,6 @@ import (
 	"github.com/pglatch/pglatch/leader/activeserver"
 	leaderpostgres "github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
 
@@ -144,20 +142,11 @@ func (s *StoreFlags) openPostgres(ctx context.Context, app *program.App) (*OpenS
 	if s.maxConns < 1 {
 		return nil, program.UsageError("--max-conns is %d: use 1 or more", s.maxConns)
 	}
-	config, err := pgxpool.ParseConfig("")
+	store, pool, err := openStore(ctx, cc, s.maxConns)
 	if err != nil {
-		return nil, program.UsageError("the PG* variables: %w", err)
+		return nil, err
 	}
-	config.ConnConfig, config.MaxConns = program.Unprepared(cc), s.maxConns
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, program.Unavailable(ctx, err)
-	}
-	store, err := postgres.New(postgres.Config{Pool: pool})
-	if err == nil {
-		err = store.Migrate(ctx)
-	}
-	if err != nil {
+	if err := store.Migrate(ctx); err != nil {
 		pool.Close()
 		return nil, program.Unavailable(ctx, err)
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/leader/shards"
 	shardspg "github.com/pglatch/pglatch/leader/shards/postgres"
+	"github.com/pglatch/pglatch/lease"
+	leasepg "github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/turns"
 )
@@ -100,6 +102,45 @@ func TestALeaseOfALockServerIsEndedFromThePage(t *testing.T) {
 	assert.Contains(t, a.Text, "ended the lease of web-3 on nightly: fencing token ")
 	free := c.send(endToken, "prepare", `{"action":"force-release","lease":"nightly"}`)
 	assert.Equal(t, http.StatusUnprocessableEntity, free.status)
+}
+
+// hostile is a name that a path, a shell, HTML and SQL read differently.
+const hostile = `nightly//"x"%2F|<b>'; DROP TABLE locks; --`
+
+func TestALeaseInTheDatabasesStoreIsEndedFromThePage(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	request := fmt.Sprintf(`{"action":"force-release","lease":%q}`, hostile)
+	none := c.send(endToken, "prepare", request)
+	assert.Equal(t, http.StatusServiceUnavailable, none.status, "there is no store yet: %+v", none)
+	assert.Contains(t, none.Detail, "has no leases")
+	c.program.Saying(&c.program.Stderr, "the schema pglatch_lease is not there")
+	store, err := leasepg.New(leasepg.Config{DSN: c.dsn})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	require.NoError(t, store.Migrate(t.Context()))
+	held, err := store.Acquire(t.Context(), lease.AcquireRequest{Name: hostile, Holder: "<b>web-3", TTL: time.Hour})
+	require.NoError(t, err)
+	other, err := store.Acquire(t.Context(), lease.AcquireRequest{Name: "nightly", Holder: "web-3", TTL: time.Hour})
+	require.NoError(t, err)
+	refused := c.send(askToken, "prepare", request)
+	assert.Equal(t, http.StatusForbidden, refused.status, "%+v", refused)
+	assert.Equal(t, []string{"refused", "lease " + hostile}, []string{c.last().Outcome, c.last().Target})
+	shown := c.send(endToken, "prepare", request)
+	require.Equal(t, http.StatusOK, shown.status, "%+v", shown)
+	assert.Equal(t, "End the lease of <b>web-3 on "+hostile, shown.Title)
+	record, err := store.Get(t.Context(), hostile)
+	require.NoError(t, err)
+	require.Equal(t, lease.Held, record.State, "nothing is done before it is confirmed")
+	a := c.confirm(endToken, shown.Confirm, "its host is gone")
+	assert.Equal(t, "done", a.Outcome, "%+v", a)
+	assert.Equal(t, entry{Who: "eva", Role: "end", Action: "force-release", Target: "lease " + hostile, Why: "its host is gone", Outcome: "done"}, c.essential())
+	_, err = store.Renew(t.Context(), lease.RenewRequest{Claim: held.Claim, TTL: time.Hour})
+	require.ErrorIs(t, err, lease.ErrStale, "the holder learns it with its next renewal")
+	_, err = store.Renew(t.Context(), lease.RenewRequest{Claim: other.Claim, TTL: time.Hour})
+	require.NoError(t, err, "control: the other lease goes on")
+	c.program.Saying(&c.program.Stderr, "lease_force_released outcome=released")
+	c.program.Saying(&c.program.Stderr, "eva: its host is gone")
 }
 
 func TestATurnIsInterruptedAndADeadLetterRetriedFromThePage(t *testing.T) {

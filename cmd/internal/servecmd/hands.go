@@ -32,7 +32,7 @@ func (h *hands) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&h.actions, "actions", false, "let people act from the page, by their roles; needs --auth-token-file and --audit-file")
 	f.StringVar(&h.peopleFile, "auth-token-file", "", "`file` of people: their tokens, roles and names")
 	f.StringVar(&h.audit, "audit-file", "", "`file` to which each action and refusal is added, as a line of JSON")
-	f.StringVar(&h.lockServer, "lock-server", "", "`URL` of the lock server whose leases people may end, with the token in PGLATCH_LOCK_TOKEN")
+	f.StringVar(&h.lockServer, "lock-server", "", "`URL` of the lock server whose leases people may end, with the token in PGLATCH_LOCK_TOKEN (default: those in the database)")
 	h.certificates.addFlags(f)
 	f.BoolVar(&h.noTLS, "insecure-no-tls", false, "DANGER: accept tokens in clear text on an address that is not loopback")
 }

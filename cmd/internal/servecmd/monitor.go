@@ -173,12 +173,12 @@ func (s *monitorCommand) sources(app *program.App) (all []source, err error) {
 			return nil, program.UsageError("--dsn is given %d times: write label=URL each time, such as prod=postgres://db-1/shop", len(s.databases))
 		}
 		label = cmp.Or(label, s.onlyLabel())
-		cc, err := app.ConnConfigOf(url, "--dsn")
+		own := *app
+		own.UseDatabase(url, "--dsn")
+		cc, err := own.ConnConfig() // before actions use it at the same time
 		if err != nil {
 			return nil, err
 		}
-		own := *app
-		own.UseDatabase(url, "--dsn")
 		all = append(all, source{label, cc, &own})
 	}
 	return all, nil
