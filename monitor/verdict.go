@@ -28,6 +28,8 @@ type Verdict struct {
 	// Consequences are the texts of verdicts that will end with this one. For a silent holder, for example, that
 	// its key is held for long.
 	Consequences []string `json:"consequences,omitempty"`
+	// Folded are the verdicts of Consequences. They are still so, and not over.
+	Folded []Verdict `json:"-"`
 }
 
 // VerdictNames are the names of all verdicts.
@@ -51,11 +53,12 @@ func (m *Monitor) Verdicts(ctx context.Context) ([]Verdict, error) {
 
 func verdict(v *incident.Verdict) Verdict {
 	var consequences []string
+	var folded []Verdict
 	for i := range v.Consequences {
-		consequences = append(consequences, v.Consequences[i].Text)
+		consequences, folded = append(consequences, v.Consequences[i].Text), append(folded, verdict(&v.Consequences[i]))
 	}
 	return Verdict{
-		Who: v.Who, Consequences: consequences,
+		Who: v.Who, Consequences: consequences, Folded: folded,
 		Name: v.Name, Severity: string(v.Severity), Key: v.Key, Subject: v.Subject, Text: v.Text, Evidence: v.Evidence,
 		Advice: v.Advice, Doc: v.Doc, Since: v.Since, Waiters: v.Waiters,
 	}

@@ -46,6 +46,7 @@ docs/how-to/incidents-of-turns.md. Some verdicts compare with the past, which on
 
 With --watch there is a line for each verdict that is raised and each that has ended,
 until SIGINT or SIGTERM, or for the time of --for; -o json and jsonl write lines of JSON.
+A verdict that becomes the consequence of another one has not ended.
 If the database stops answering, the command reports that and retries.
 
 With --exit-code the exit code is 3 if a verdict was critical or a warning; a note does not
@@ -167,12 +168,13 @@ func (j *judge) follow(ctx context.Context) error {
 			failed = nil
 			now := j.shown(v)
 			raised = raised || troubled(now)
-			for _, c := range verdictChanges(v.Server.Now, before, now) {
+			changed, open := verdictChanges(v.Server.Now, before, now)
+			for _, c := range changed {
 				if err := j.write(c); err != nil {
 					return err
 				}
 			}
-			before = now
+			before = open
 		}
 		if pause.For(ctx, j.interval) != nil {
 			break
@@ -199,16 +201,24 @@ func (j *judge) write(c verdictChange) error {
 	})(j.app.Stdout)
 }
 
-// verdictChanges returns the differences in now; ends come first.
-func verdictChanges(at time.Time, before, now []monitor.Verdict) []verdictChange {
+// verdictChanges returns the differences in now, the ends first, and the verdicts that were raised and have not ended.
+// A verdict that became a consequence of another one has not ended.
+func verdictChanges(at time.Time, before, now []monitor.Verdict) (all []verdictChange, open []monitor.Verdict) {
 	among := func(all []monitor.Verdict, v monitor.Verdict) bool {
 		return slices.ContainsFunc(all, func(o monitor.Verdict) bool {
 			return o.Name == v.Name && o.Key == v.Key && o.Subject == v.Subject
 		})
 	}
-	var all []verdictChange
+	var folded []monitor.Verdict
+	for _, v := range now {
+		folded = append(folded, v.Folded...)
+	}
 	for _, v := range before {
-		if !among(now, v) {
+		switch {
+		case among(now, v):
+		case among(folded, v):
+			open = append(open, v)
+		default:
 			all = append(all, verdictChange{at, "ended", v})
 		}
 	}
@@ -217,7 +227,7 @@ func verdictChanges(at time.Time, before, now []monitor.Verdict) []verdictChange
 			all = append(all, verdictChange{at, "raised", v})
 		}
 	}
-	return all
+	return all, append(open, now...)
 }
 
 // title names a verdict in a line.

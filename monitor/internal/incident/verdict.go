@@ -103,6 +103,9 @@ func pageOf(name string) string {
 	return "docs/how-to/incidents.md"
 }
 
+// Doc returns where verdicts of a name are explained, from the root of the repository.
+func Doc(name string) string { return pageOf(name) + "#" + name }
+
 // Names returns the names of all verdicts, in their display order.
 func Names() []string {
 	return []string{
@@ -148,7 +151,7 @@ func (m *Memory) verdicts(p *Picture) (all []Verdict) {
 	}
 	for i := range all {
 		v := &all[i]
-		v.Doc = pageOf(v.Name) + "#" + v.Name
+		v.Doc = Doc(v.Name)
 		v.Since = p.At.Add(-m.lasting("verdict/"+v.id(), p.At))
 	}
 	all = folded(all)

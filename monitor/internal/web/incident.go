@@ -2,17 +2,24 @@ package web
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
+	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
-// An incidentView is the page of one verdict, also after it is over. Its address lasts as long as the monitor.
+// An incidentView is the page of one verdict, also after it is over. Its address says what it is about, for a monitor that
+// no longer knows it.
 type incidentView struct {
 	Card   *card
 	Over   bool
 	Events []eventView
+
+	Name, Key, Since string // what the address says of an incident that is not known; "" = nothing
+	Doc              string // explains verdicts of this name
 }
 
 // incidentPage is the page of one verdict: as it is now, or as it was last in the recorded hour.
@@ -39,6 +46,7 @@ func incidentPage(v *view, r *http.Request) {
 	}
 	if v.Incident.Card == nil {
 		v.status = http.StatusNotFound
+		v.Incident.read(r.URL.Query())
 		return
 	}
 	v.Title = v.Incident.Card.Text
@@ -48,6 +56,29 @@ func incidentPage(v *view, r *http.Request) {
 			v.Incident.Events = append(v.Incident.Events, event(e))
 		}
 	}
+}
+
+// read takes what an address says of its incident. Anybody can write an address.
+func (i *incidentView) read(q url.Values) {
+	if name := q.Get("verdict"); slices.Contains(incident.Names(), name) {
+		i.Name, i.Doc = name, incident.Doc(name)
+	}
+	i.Key = legible.Quote(q.Get("key"), nameShown)
+	if since, err := time.Parse(minute, q.Get("since")); err == nil {
+		i.Since = since.UTC().Format("2006-01-02 15:04")
+	}
+}
+
+// minute is the layout of the time in an address.
+const minute = "2006-01-02T15:04Z07:00"
+
+// permalink is the address of a verdict.
+func permalink(id string, v *incident.Verdict) string {
+	q := url.Values{"id": {id}, "verdict": {v.Name}, "since": {v.Since.UTC().Format(minute)}}
+	if v.Key != "" {
+		q.Set("key", v.Key)
+	}
+	return "incident?" + q.Encode()
 }
 
 // cardID identifies a verdict in links.

@@ -33,6 +33,9 @@ func (m *metrics) add(database string, state *State) {
 	for i := range state.Verdicts {
 		v := &state.Verdicts[i]
 		counts[kind{v.Name, v.Severity}]++
+		for j := range v.Consequences { // a verdict that is folded is not over
+			counts[kind{v.Consequences[j].Name, v.Consequences[j].Severity}]++
+		}
 	}
 	for _, name := range incident.Names() {
 		for _, severity := range severities {

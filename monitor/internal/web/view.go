@@ -209,7 +209,7 @@ func percent(part, whole int) string {
 
 func (v *view) card(verdict *incident.Verdict) card {
 	c := card{Verdict: *verdict, ID: cardID(verdict)}
-	c.Permalink = "incident?id=" + c.ID
+	c.Permalink = permalink(c.ID, verdict)
 	if ids := verdict.Keys(); len(ids) > 1 || verdict.KeyID == "" {
 		c.Links = v.refs(ids)
 		c.MoreKeys = max(0, len(c.Links)-keysLinked)
