@@ -74,6 +74,16 @@
 //
 // A lock server shows its own at /metrics: see lease/leaseserver.
 //
+// # Several databases in one process
+//
+// Give each database Metrics of its own, and one of them the elections. The alert rules and the dashboard aggregate by
+// the label database, and work without it too:
+//
+//	registry.MustRegister(shop.Elections()) // shop.Watch is called for the elections of all databases
+//	for database, metrics := range map[string]*lockmetrics.Metrics{"db-1:5432/shop": shop, "db-2:5432/audit": audit} {
+//		prometheus.WrapRegistererWith(prometheus.Labels{"database": database}, registry).MustRegister(metrics.ExceptElections())
+//	}
+//
 // # What it costs
 //
 // With the Tracer, a cycle of lock and unlock took 0.2 to 0.6 µs longer, on a server in memory. A scrape walks through

@@ -23,22 +23,51 @@ func New() *Metrics {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
+// A part is some of the metrics.
+type part interface {
+	describe(to chan<- *prometheus.Desc)
+	collect(to chan<- prometheus.Metric)
+}
+
+// parts is a Collector of several parts.
+type parts []part
+
+// Describe implements prometheus.Collector.
+func (all parts) Describe(to chan<- *prometheus.Desc) {
+	for _, p := range all {
+		p.describe(to)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (all parts) Collect(to chan<- prometheus.Metric) {
+	for _, p := range all {
+		p.collect(to)
+	}
+}
+
+// Elections returns a Collector of the metrics of elections alone, which have a label database of their own.
+func (m *Metrics) Elections() prometheus.Collector { return parts{m.elections} }
+
+// ExceptElections returns a Collector of all other metrics. A program that uses several databases has Metrics for each,
+// and registers these with a label database:
+//
+//	labels := prometheus.Labels{"database": "db-1:5432/shop"} // as elections of that database have it
+//	prometheus.WrapRegistererWith(labels, registry).MustRegister(shop.ExceptElections())
+func (m *Metrics) ExceptElections() prometheus.Collector {
+	return parts{m.locks, m.leases, m.spread, m.mail}
+}
+
 // Describe sends what Collect can send.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
-	m.locks.describe(to)
-	m.elections.describe(to)
-	m.leases.describe(to)
-	m.spread.describe(to)
-	m.mail.describe(to)
+	m.Elections().Describe(to)
+	m.ExceptElections().Describe(to)
 }
 
 // Collect sends the current values of all metrics. It does no I/O, but walks through the held locks.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
-	m.locks.collect(to)
-	m.elections.collect(to)
-	m.leases.collect(to)
-	m.spread.collect(to)
-	m.mail.collect(to)
+	m.Elections().Collect(to)
+	m.ExceptElections().Collect(to)
 }
 
 // A collectors is several collectors of client_golang.

@@ -41,7 +41,9 @@ func (mailbox) Stats(context.Context) (turns.Stats, error) { return turns.Stats{
 func exported(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	registry, metrics := prometheus.NewRegistry(), observe.New()
-	require.NoError(t, registry.Register(metrics))
+	require.NoError(t, registry.Register(metrics.Elections()))
+	labelled := prometheus.WrapRegistererWith(prometheus.Labels{"database": "db-1:5432/shop"}, registry) // as with several databases
+	require.NoError(t, labelled.Register(metrics.ExceptElections()))
 	locker, err := advisorytest.NewServer().Open(advisory.Config{Tracer: metrics.Tracer()})
 	require.NoError(t, err)
 	t.Cleanup(locker.Close)
