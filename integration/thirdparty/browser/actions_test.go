@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
+	"github.com/pglatch/pglatch/lease"
+	leasepg "github.com/pglatch/pglatch/lease/postgres"
 )
 
 const endToken = "end-0123456789abcdef"
@@ -35,6 +38,94 @@ func actions(t *testing.T, dsn string) (address, audit string) {
 	return p.Match(&p.Stderr, `msg=serving.* page=(\S+)`)[1], audit
 }
 
+// signIn opens the page as eva.
+func (b *browser) signIn(address string) {
+	b.t.Helper()
+	b.open(address)
+	b.until("h1", "Sign in")
+	b.accessible("sign-in")
+	assert.Equal(b.t, "token", eval[string](b, "document.activeElement.name"))
+	b.do(chromedp.KeyEvent(endToken + kb.Enter))
+	b.until("#actions", "Signed in as eva, with the role end")
+	b.mu.Lock()
+	b.problems = nil // that nobody had signed in
+	b.mu.Unlock()
+	b.until("#live", "live, ") // the script runs
+}
+
+// choose chooses an action by keys alone.
+func (b *browser) choose(name string) {
+	b.t.Helper()
+	b.do(press("a"))
+	b.untilTrue("document.activeElement.id === 'act-what'")
+	b.do(chromedp.KeyEvent(kb.Home))
+	for range 12 { // down to the action, whose order may change
+		if eval[string](b, "document.activeElement.value") == name {
+			return
+		}
+		b.do(chromedp.KeyEvent(kb.ArrowDown))
+	}
+	require.Fail(b.t, "no such action", name)
+}
+
+// odd is text that HTML, SQL and a path read differently.
+const odd = `<img/src=x>'--`
+
+// Each action is asked for by keys alone, about what does not exist: the page says so, as text, and shows no confirmation.
+func TestEachActionCanBeAskedForWithTheKeyboardAlone(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	store, err := leasepg.New(leasepg.Config{DSN: dsn})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	require.NoError(t, store.Migrate(t.Context()))
+	_, err = store.Acquire(t.Context(), lease.AcquireRequest{Name: odd, Holder: "web-3", TTL: time.Hour})
+	require.NoError(t, err)
+	address, audit := actions(t, dsn)
+	b := browse(t)
+	b.signIn(address)
+	names := eval[[]string](b, "[...document.getElementById('act-what').options].map(o => o.value)")
+	inputs := map[string][]string{
+		"dump": {"9:404"}, "ask": {"9:404"}, "resign": {"9:404", ""}, "terminate": {"2147483647"},
+		"drain": {"tenant=7", odd}, "undrain": {"tenant=7", odd}, "pin": {"tenant=7", odd, odd}, "unpin": {"tenant=7", odd},
+		"interrupt": {odd, "a"}, "retry": {odd, "7"}, "force-release": {odd + "404"},
+	}
+	require.Len(t, inputs, len(names), "a row for each action")
+	for _, name := range names {
+		require.Contains(t, inputs, name)
+		b.choose(name)
+		for _, input := range inputs[name] {
+			b.do(chromedp.KeyEvent(kb.Tab))
+			if input != "" {
+				b.do(chromedp.KeyEvent(input))
+			}
+		}
+		b.accessible(name)
+		eval[bool](b, "document.getElementById('act-said').textContent = '', true")
+		b.do(chromedp.KeyEvent(kb.Tab))
+		b.untilTrue("document.activeElement.id === 'act-show'")
+		b.do(chromedp.KeyEvent(kb.Enter))
+		b.untilTrue("document.getElementById('act-said').textContent !== ''")
+		assert.False(t, eval[bool](b, "document.getElementById('confirm').open"), name)
+		assert.False(t, eval[bool](b, "document.querySelector('#actions img') !== null"), "%s: text is text", name)
+		t.Log(name + ": " + b.text("#act-said"))
+	}
+
+	// The control: about what exists, the page shows what it does, and does it.
+	b.choose("force-release")
+	b.do(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(odd), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
+	b.until("#confirm-title", "End the lease of web-3 on "+odd)
+	b.untilTrue("document.activeElement.id === 'confirm-why'")
+	b.do(chromedp.KeyEvent("its host is gone"), chromedp.KeyEvent(kb.Enter))
+	b.until("#act-said", "done: ended the lease of web-3")
+	record, err := store.Get(t.Context(), odd)
+	require.NoError(t, err)
+	assert.Equal(t, lease.Free, record.State)
+	raw, err := os.ReadFile(audit)
+	require.NoError(t, err)
+	assert.Contains(t, string(raw), `"why":"its host is gone"`)
+}
+
 func TestASessionIsEndedFromThePageWithTheKeyboardAlone(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -49,24 +140,8 @@ func TestASessionIsEndedFromThePageWithTheKeyboardAlone(t *testing.T) {
 	address, audit := actions(t, dsn)
 
 	b := browse(t)
-	b.open(address)
-	b.until("h1", "Sign in")
-	b.accessible("sign-in")
-	assert.Equal(t, "token", eval[string](b, "document.activeElement.name"))
-	b.do(chromedp.KeyEvent(endToken + kb.Enter))
-	b.until("#actions", "Signed in as eva, with the role end")
-	b.mu.Lock()
-	b.problems = nil // that nobody had signed in
-	b.mu.Unlock()
-	b.until("#live", "live, ") // the script runs
-	b.do(press("a"))
-	b.untilTrue("document.activeElement.id === 'act-what'")
-	for range 12 { // down to the action, whose order may change
-		if eval[string](b, "document.activeElement.value") == "terminate" {
-			break
-		}
-		b.do(chromedp.KeyEvent(kb.ArrowDown))
-	}
+	b.signIn(address)
+	b.choose("terminate")
 	b.untilTrue("document.getElementById('act-session') !== null")
 	b.accessible("actions")
 	b.do(chromedp.KeyEvent(kb.Tab))
