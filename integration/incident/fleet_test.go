@@ -19,12 +19,16 @@ import (
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/leader/shards"
+	shardspg "github.com/pglatch/pglatch/leader/shards/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 var (
 	orders = namespace.Must(1, "order")
 	jobs   = namespace.Must(2, "job")
+	// tenants is a group of shards.
+	tenants = namespace.Must(3, "tenant")
 )
 
 // member is the role of a process of the fleet.
@@ -41,7 +45,7 @@ func TestMain(m *testing.M) {
 }
 
 // serve is a process that carries out commands: "hold 7", "cross 7 8" wants order/8 under the lock on
-// order/7, "lead" takes part in the election. It says "done" when it has begun.
+// order/7, "lead" takes part in the election, "own" in the group of shards. It says "done" when it has begun.
 func serve(ctx context.Context, c memberConfig) error {
 	locker, err := advisory.Open(ctx, advisory.Config{
 		DSN: c.DSN, Wait: time.Hour, SessionTTL: time.Minute, ApplicationName: c.Name, Answer: introspect.Config{Service: c.Name},
@@ -73,6 +77,8 @@ func serve(ctx context.Context, c memberConfig) error {
 			go func() { _, _ = locker.Acquire(under, order(words[2])) }()
 		case "lead":
 			err = lead(ctx, c, w)
+		case "own":
+			err = own(ctx, c)
 		}
 		if err != nil {
 			return err
@@ -105,6 +111,28 @@ func lead(ctx context.Context, c memberConfig, w *trace.Writer) error {
 		return err
 	}
 	<-leads
+	return nil
+}
+
+// own takes part in a group of shards, and returns when it owns one.
+func own(ctx context.Context, c memberConfig) error {
+	backend, err := shardspg.New(shardspg.Config{DSN: c.DSN, Namespace: tenants, CreateTable: true, Answer: introspect.Config{Service: c.Name}})
+	if err != nil {
+		return err
+	}
+	node, err := shards.New(shards.Config{Name: "tenants", Identity: c.Name, Backend: backend, Count: 3, LeaseDuration: time.Minute})
+	if err != nil {
+		return err
+	}
+	owns := make(chan struct{}, 3)
+	go func() {
+		_ = node.Run(ctx, func(ctx context.Context, _ shards.Shard) error {
+			owns <- struct{}{}
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-owns
 	return nil
 }
 
