@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/introspect"
@@ -227,7 +228,11 @@ func TestTheStackOfAHolderGoesToItsOwnLogIfItAllowsThat(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, replies, 1)
 		require.Equal(t, allowed, replies[0].Done)
-		require.Equal(t, allowed, strings.Contains(log.String(), "stuckInTheMiddle"), log.String())
+		told := func() bool { return strings.Contains(log.String(), "stuckInTheMiddle") }
+		if allowed { // another goroutine logs
+			await.Until(t, await.Soon, told)
+		}
+		require.Equal(t, allowed, told(), log.String())
 		close(stop)
 		<-stopped
 	}
