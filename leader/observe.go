@@ -21,7 +21,8 @@ type sighting struct {
 // A follower checks who leads each time its attempt is refused, over a connection that its backend has open
 // anyway. So its information can be as old as the delay between two attempts (2 s by default, see Config.Retry)
 // plus a RenewTimeout. It is older if the backend cannot be reached. A leader reports itself as of its last
-// good renewal. After it has led, LeaderSeen reports no leader until an attempt is refused.
+// good renewal. When this node no longer leads, LeaderSeen reports no leader until one of the node's attempts
+// is refused.
 //
 // A node checks only if OnNewLeader is set, or after the first call of LeaderSeen. Other programs do not pay
 // for the checks. With a backend that is not an Inspector, nodes see only themselves.

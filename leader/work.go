@@ -20,8 +20,8 @@ import (
 //     to lead, without work.
 //   - ctx ends: with nil, or with work's error if that is not its context's error.
 //   - the Elector stops: with nil after Shutdown. If it stopped on its own, the error matches ErrGaveUp. For
-//     example, it does so if an attempt fails with a permanent error, unless the node has led, or has followed for
-//     LeaseDuration; see Config.KeepTrying.
+//     example, the Elector stops on its own if an attempt fails with a permanent error, unless the node has led,
+//     or has followed for LeaseDuration; see Config.KeepTrying.
 //   - work is nil: with a *ConfigError. Nothing was started.
 //
 // If the Elector was not started, Run starts it, treats the end of ctx as a request to stop, and shuts it

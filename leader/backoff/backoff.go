@@ -14,7 +14,7 @@ import (
 )
 
 // A Strategy sets the delay before the next attempt. It must be safe for concurrent use if several users share
-// it. Those of this package are values, and are safe.
+// it. The strategies of this package are values, and are safe.
 type Strategy interface {
 	// NextDelay returns how long to wait before the next attempt. ok = false means no more attempts.
 	NextDelay(r Retry) (delay time.Duration, ok bool)

@@ -99,8 +99,8 @@ type (
 	}
 
 	// An Observer finds the leader over a resource that the other methods have open anyway, such as the
-	// connection on which a follower waits. Otherwise it is like an Inspector. The Elector calls it between
-	// a refused attempt and the next Wait.
+	// connection on which a follower waits. In all other respects, it is like an Inspector. The Elector
+	// calls it between a refused attempt and the next Wait.
 	Observer interface {
 		Observe(ctx context.Context) (holder Holder, ok bool, err error)
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 // Leader returns the present leader. It reads the file and needs no lock. ok is false if nobody leads or the
-// lease has ended. A lease that was written by another clock counts from when this Backend first saw it.
+// lease has ended. If the lease's times are by another clock, the lease counts from
+// when this Backend first saw it.
 // Since is the wall-clock time of the leader's host.
 func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	if ctx.Err() != nil {

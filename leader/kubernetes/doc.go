@@ -78,9 +78,9 @@
 // series of terms. There are two differences.
 //
 //   - Electors of client-go compare records in whole seconds, and so expect the end of a lease up to a second
-//     early. To compensate, if this package renews several times within one second, all renewals but the
-//     first last a second longer. Electors of client-go do not compensate for each other: LeaseDuration -
-//     RenewDeadline - RetryPeriod should be more than a second.
+//     early. To compensate, if this package renews several times within one second, each renewal after
+//     the first writes a leaseDurationSeconds that is greater by one. Electors of client-go do not compensate
+//     for each other: LeaseDuration - RenewDeadline - RetryPeriod should be more than a second.
 //   - Electors of client-go release without waiting for work to end. So after such an
 //     Elector has led, the next term has no clean start: Config.SettleDelay applies.
 //

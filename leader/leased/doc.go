@@ -62,8 +62,8 @@
 //   - Terms without gaps. An attempt or a wait that is canceled after it got the lease uses up a token.
 //   - Knowledge of how the predecessor ended: leaders with this backend wait for their SettleDelay
 //     at each start.
-//   - That every lease is released. Release waits half of its time for the answer to an outstanding request,
-//     and then asks the store for the outcome. If the outstanding request reaches the store after that, it
+//   - That every lease is released. For the answer to an outstanding request, Release waits
+//     until halfway to its ctx's deadline. Then it asks the store for the outcome. If the outstanding request reaches the store after that, it
 //     acquires a lease that nobody uses. That lease lasts for LeaseDuration.
 //
 // # Waiting

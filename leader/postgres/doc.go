@@ -127,8 +127,8 @@
 //   - The leader is stopped or cut off: until the lease T has ended, and a wait step (0.9 s at most).
 //   - A guarded transaction is under way: until it has ended, too.
 //
-// The table shows how long a guarded transaction delays the takeover, from the leader's end; add a
-// wait step. G is Config.GuardTimeout (T by default), and C is T/4 or a second, whichever is less.
+// The table shows how long a guarded transaction delays the takeover, counted from the leader's end. Add a
+// wait step to each time. G is Config.GuardTimeout (T by default), and C is T/4 or a second, whichever is less.
 //
 //	the guarded transaction, of a leader that         somebody else leads after     if nobody may end it
 //	  ... is idle; killed                             milliseconds                  the same

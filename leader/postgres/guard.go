@@ -24,8 +24,8 @@ type Beginner = txguard.Beginner
 type PgxTx = pgsession.PgxTx
 
 // A SQLTx is the part of a transaction that GuardSQL needs. *sql.Tx implements it, and so do the transactions
-// of libraries built on it. GuardSQL sends no arguments, so their placeholder style does not matter. *sql.DB
-// and *sql.Conn implement it too, but GuardSQL refuses them with ErrNoTransaction.
+// of libraries built on it. GuardSQL sends no arguments, so the library's placeholder style does not matter.
+// *sql.DB and *sql.Conn implement SQLTx too, but GuardSQL refuses them with ErrNoTransaction.
 type SQLTx = pgsession.SQLTx
 
 // Bind adds to a leader's context the values that Guard and InTx need.

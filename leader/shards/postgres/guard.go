@@ -63,8 +63,8 @@ func (o *lockSession) Bind(ctx context.Context, g driver.Grant) context.Context 
 // transaction. In repeatable read and serializable, a term that has ended since the transaction's snapshot can
 // also cause a serialization failure.
 //
-// Otherwise it behaves like Guard of package leader/postgres: in savepoints, outside of transactions, and in
-// the timeouts that it sets, so that a stopped node does not block the shard.
+// In all other respects, it behaves like Guard of package leader/postgres: in savepoints, outside of
+// transactions, and in the timeouts that it sets, so that a stopped node does not block the shard.
 func Guard(ctx context.Context, tx PgxTx) error { return postgres.Guard(ctx, tx) }
 
 // GuardSQL is Guard for database/sql.

@@ -1,8 +1,8 @@
 package plan
 
-// Fair returns how many shards each member should own, of the shards that are free or owned by members of its
-// list. For a member that is draining, or cannot claim anything, the number is 0. A node that sees v and trusts
-// every member comes to the same numbers.
+// Fair returns how many shards each member should own. It divides the shards of each list that are free or
+// owned by members with that list. For a member that is draining, or cannot claim anything, the number
+// is 0. A node that sees v and trusts every member comes to the same numbers.
 func Fair(s *Shards, v *View) []int {
 	fair := make([]int, len(v.Members))
 	done := map[uint64]bool{}
