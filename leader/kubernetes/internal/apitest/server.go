@@ -21,7 +21,7 @@ const (
 	Watch  = "watch"
 )
 
-// A Fault is the treatment of a request. The zero Fault is normal treatment.
+// A Fault changes how the server treats a request. The zero Fault changes nothing.
 type Fault struct {
 	Hold    <-chan struct{} // the request is executed when this is closed, even if the client is gone by then
 	Arrived chan<- struct{} // closed when the request has arrived
