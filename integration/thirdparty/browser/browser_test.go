@@ -2,6 +2,7 @@ package browser_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -136,7 +138,16 @@ func (b *browser) until(selector, text string) {
 
 func (b *browser) untilTrue(expression string) {
 	b.t.Helper()
-	require.Eventually(b.t, func() bool { return eval[bool](b, expression) }, patience, 50*time.Millisecond, "%s\n%s", expression, lazy(func() string { return b.text("body") }))
+	is := func() (yes bool) {
+		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		defer cancel()
+		err := chromedp.Run(ctx, chromedp.Evaluate(expression, &yes))
+		if e := new(cdproto.Error); errors.As(err, &e) {
+			return false // the page is on its way to another address
+		}
+		return assert.NoError(b.t, err) && yes
+	}
+	require.Eventually(b.t, is, patience, 50*time.Millisecond, "%s\n%s", expression, lazy(func() string { return b.text("body") }))
 }
 
 // A lazy text is made when it is printed.
@@ -183,4 +194,14 @@ func (b *browser) save(name string, png []byte) {
 	b.t.Log("screenshot: " + file)
 }
 
-func click(selector string) chromedp.Action { return chromedp.Click(selector, chromedp.ByQuery) }
+func click(selector string) chromedp.Action {
+	return chromedp.ActionFunc(func(ctx context.Context) error {
+		for {
+			err := chromedp.Click(selector, chromedp.ByQuery).Do(ctx)
+			if e := new(cdproto.Error); !errors.As(err, &e) {
+				return err
+			}
+			// A live page replaced the element before it was clicked.
+		}
+	})
+}
