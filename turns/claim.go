@@ -1,8 +1,10 @@
 package turns
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,9 +66,9 @@ func (s *server) claim(ctx context.Context, most int) (claims []claimed, all map
 	err = s.m.config.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { // after an error, the pool closes the connection
 		var first, second pgx.Batch
 		first.Queue(beginSQL)
-		first.Queue(`SELECT entity, token, attempts, after, last_error
-			FROM pglatch_turns.claim($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.interval)`,
-			s.m.config.Name, s.node, int64(most), interval(awake)).Query(func(rows pgx.Rows) (err error) {
+		first.Queue(`SELECT entity, token, attempts, after, last_error, ready
+			FROM pglatch_turns.claim($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.text::pg_catalog.interval, $5::pg_catalog.int8)`,
+			s.m.config.Name, s.node, int64(most), interval(awake), s.since).Query(func(rows pgx.Rows) (err error) {
 			claims, err = pgx.CollectRows(rows, pgx.RowToStructByPos[claimed])
 			return err
 		})
@@ -88,6 +90,10 @@ func (s *server) claim(ctx context.Context, most int) (claims []claimed, all map
 	})
 	if err != nil {
 		return nil, nil, failed(err) // if the commit took effect, a look finds more turns than there are here
+	}
+	if len(claims) > 0 {
+		last := slices.MaxFunc(claims, func(a, b claimed) int { return cmp.Compare(a.Ready, b.Ready) })
+		s.since = last.Ready - behind.Microseconds()
 	}
 	return claims, all, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/turns"
@@ -70,4 +71,21 @@ func TestAMailboxIsNotReadyBeforeItsMigration(t *testing.T) {
 	other := open("chat", namespace.Must(8, "other"))
 	require.ErrorIs(t, other.Migrate(t.Context()), turns.ErrNotReady, "another namespace")
 	require.ErrorIs(t, send(other), turns.ErrInvalid, "a key of another namespace")
+}
+
+func TestASchemaThatIsTooOldIsNotServedUntilItIsMigrated(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	exec(t, b.pool, "UPDATE pglatch_turns.store SET schema_version = 1")
+	err := b.Serve(t.Context(), func(context.Context, *turns.Turn) error { return nil })
+	require.ErrorIs(t, err, turns.ErrNotReady)
+	require.ErrorContains(t, err, "run Mailbox.Migrate")
+	require.NoError(t, b.Migrate(t.Context()))
+	handled := make(chan string, 1)
+	b.serve(t, func(_ context.Context, turn *turns.Turn) error {
+		handled <- texts(turn.Messages())
+		return nil
+	})
+	b.send(t, "a", "1")
+	require.Equal(t, "1", await.Receive(t, await.Soon, handled))
 }

@@ -25,6 +25,7 @@ func (s *server) look(ctx context.Context) (time.Duration, error) {
 		return 0, failed(err)
 	}
 	var seen struct {
+		Now         int64    `json:"now"`
 		Due         *float64 `json:"due"`
 		Dead        []string `json:"dead"`
 		Next        *target  `json:"next"`
@@ -34,6 +35,10 @@ func (s *server) look(ctx context.Context) (time.Duration, error) {
 	}
 	if err := json.Unmarshal(text, &seen); err != nil {
 		return 0, fmt.Errorf("turns: answer of the server: %w", err)
+	}
+	s.since = seen.Now - behind.Microseconds()
+	if seen.Due != nil {
+		s.since += int64(min(*seen.Due, 0) * 1000) // from the entity that has been ready for longest
 	}
 	for _, node := range seen.Dead {
 		if err := s.reclaim(ctx, node); err != nil {

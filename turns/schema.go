@@ -30,7 +30,7 @@ var (
 // schema is the schema that this program makes, and needs at least.
 var schema = pgtable.Schema{
 	Name:    schemaName,
-	Version: 1,
+	Version: 2, // 2: claim has p_since
 	SQL:     strings.Join([]string{tablesSQL, sendSQL, serveSQL, listSQL}, ""),
 	Lock:    0x70677475726e730a,
 }
@@ -84,9 +84,12 @@ func (m *Mailbox) Migrate(ctx context.Context) error {
 
 var errNamespace = errors.New("the mailbox exists with another namespace: its entities would have other keys")
 
-// register stores the mailbox and its limits.
+// register stores the mailbox and its limits. It refuses a schema that is too old to be served.
 func (m *Mailbox) register(ctx context.Context) error {
 	c := m.config
+	if version, err := schema.Installed(ctx, c.Pool); err == nil && 0 < version && version < schema.Version {
+		return fmt.Errorf("%w: the schema %s has version %d, and this program needs version %d: run Mailbox.Migrate or turns.Schema", ErrNotReady, schemaName, version, schema.Version)
+	}
 	same, err := ask[bool](ctx, m, `SELECT pglatch_turns.open_mailbox($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.text::pg_catalog.interval, $6::pg_catalog.bool, $7::pg_catalog.text::pg_catalog.interval, $8::pg_catalog.int8)`,
 		c.Namespace.String(), int64(c.MaxBytes), int64(c.MaxDepth), interval(c.Quiet), c.RefuseBusy, interval(c.KeepIDs), int64(c.MaxTotal))
 	if err == nil && !same { // it has changed nothing

@@ -28,6 +28,9 @@ const (
 	awake = 250 * time.Millisecond
 	// awakeEvery is how often a server looks in that time.
 	awakeEvery = 10 * time.Millisecond
+	// behind is how much earlier than the last claimed entity the next one can have been ready: a sender's transaction
+	// ends after its message got its time. A look finds those that ended later.
+	behind = time.Second
 	// claimMost limits the entities of one claim.
 	claimMost = 500
 	// sweepEvery is how often a server sweeps instead of looking.
@@ -91,6 +94,7 @@ type server struct {
 
 	// The loop's.
 	awakeUntil, lastLook, lastSweep time.Time
+	since                           int64 // claims take entities that have been ready since then; microseconds since 1970, of the server's clock
 }
 
 // nodeKey is the lock of a node, in the half of the bigint keys that no namespace uses.

@@ -45,6 +45,7 @@ type claimed struct {
 	Attempts  int
 	After     int64
 	LastError string
+	Ready     int64 // since when, by the server's clock, in microseconds since 1970
 }
 
 // Entity returns the entity's key, whose lock the turn holds.

@@ -19,9 +19,11 @@ END $$;
 -- look is all that an idle server asks. due is in how many milliseconds the next entity is ready, dead are
 -- nodes whose processes have ended, next is the node
 -- with running turns that this one watches, mine is how many turns this node has. count: somebody should count the messages.
+-- now is in microseconds since 1970.
 CREATE OR REPLACE FUNCTION pglatch_turns.look(p_mailbox text, p_node text) RETURNS json
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 	SELECT json_build_object(
+		'now', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
 		'due', (SELECT extract(epoch FROM e.ready_at - clock_timestamp()) * 1000 FROM pglatch_turns.entities AS e
 			WHERE e.mailbox = p_mailbox AND e.state = 'ready' ORDER BY e.ready_at LIMIT 1),
 		'dead', ARRAY(SELECT n.node FROM pglatch_turns.nodes AS n WHERE n.mailbox = p_mailbox AND n.node <> p_node AND pg_try_advisory_xact_lock_shared(n.key)),
@@ -38,23 +40,35 @@ $$;
 -- A promoted standby can give numbers of the sequence again. The random part of a token keeps turns apart that the old
 -- primary and the new one gave one number.
 -- p_awake > 0: this server goes on looking for so long, and senders need not notify.
-CREATE OR REPLACE FUNCTION pglatch_turns.claim(p_mailbox text, p_node text, p_most bigint, p_awake interval)
-RETURNS TABLE (entity text, token bigint, attempts int, after bigint, last_error text)
+-- p_since: only entities that have been ready since then or later, in microseconds since 1970. While a snapshot is held, the
+-- index keeps an entry of each turn that ended, and without p_since a claim would read all of them. A look finds earlier
+-- entities: those of transactions that were open for long.
+CREATE OR REPLACE FUNCTION pglatch_turns.claim(p_mailbox text, p_node text, p_most bigint, p_awake interval, p_since bigint)
+RETURNS TABLE (entity text, token bigint, attempts int, after bigint, last_error text, ready bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
+DECLARE
+	earliest CONSTANT timestamptz := to_timestamp(p_since / 1000000.0::float8);
 BEGIN
 	PERFORM pglatch_turns.limit_idle();
 	RETURN QUERY UPDATE pglatch_turns.entities AS e
 		SET state = 'running', token = nextval('pglatch_turns.token') * 1048576 + floor(random() * 1048576)::bigint, attempts = e.attempts + 1, node = p_node, claimed_at = clock_timestamp(), interrupt = NULL
 		WHERE e.ctid = ANY (ARRAY(SELECT r.ctid FROM pglatch_turns.entities AS r
-			WHERE r.mailbox = p_mailbox AND r.state = 'ready' AND r.ready_at <= statement_timestamp()
+			WHERE r.mailbox = p_mailbox AND r.state = 'ready' AND r.ready_at >= earliest AND r.ready_at <= statement_timestamp()
 			ORDER BY r.ready_at LIMIT p_most FOR UPDATE SKIP LOCKED))
-		RETURNING e.entity, e.token, e.attempts, e.after, e.last_error;
+		RETURNING e.entity, e.token, e.attempts, e.after, e.last_error, (extract(epoch FROM e.ready_at) * 1000000)::bigint;
 	IF FOUND AND p_awake > interval '0' THEN
 		UPDATE pglatch_turns.mailboxes AS b SET awake_until = clock_timestamp() + p_awake
 			WHERE b.name = (SELECT s.name FROM pglatch_turns.mailboxes AS s WHERE s.name = p_mailbox AND s.awake_until < clock_timestamp() + p_awake / 2 FOR NO KEY UPDATE SKIP LOCKED);
 	END IF;
 END $$;
+
+-- This is the claim of programs that need version 1.
+CREATE OR REPLACE FUNCTION pglatch_turns.claim(p_mailbox text, p_node text, p_most bigint, p_awake interval)
+RETURNS TABLE (entity text, token bigint, attempts int, after bigint, last_error text)
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	SELECT c.entity, c.token, c.attempts, c.after, c.last_error FROM pglatch_turns.claim(p_mailbox, p_node, p_most, p_awake, 0) AS c
+$$;
 
 -- take reads the first messages of entities. It comes in a statement of its own after claim, so that its snapshot
 -- shows what earlier turns deleted.

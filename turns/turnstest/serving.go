@@ -15,12 +15,13 @@ func (x *session) look(b *box, in *input) (*result, error) {
 		Key  string `json:"key"`
 	}
 	seen := struct {
+		Now         int64    `json:"now"`
 		Due         *float64 `json:"due"`
 		Dead        []string `json:"dead"`
 		Next        *target  `json:"next"`
 		Mine        int      `json:"mine"`
 		Interrupted bool     `json:"interrupted"`
-	}{Dead: []string{}}
+	}{Now: time.Now().UnixMicro(), Dead: []string{}}
 	if ready := b.ready(); len(ready) > 0 {
 		seen.Due = new(float64(time.Until(ready[0].readyAt)) / float64(time.Millisecond))
 	}
@@ -41,12 +42,13 @@ func (x *session) look(b *box, in *input) (*result, error) {
 
 func (x *session) claim(b *box, in *input) (*result, error) {
 	node, most, awake, now := in.text(1), in.int(2), in.duration(3), time.Now()
-	r := &result{columns: []column{{"entity", oidText}, {"token", oidInt8}, {"attempts", oidInt4}, {"after", oidInt8}, {"last_error", oidText}}}
+	earliest := time.UnixMicro(in.int(4))
+	r := &result{columns: []column{{"entity", oidText}, {"token", oidInt8}, {"attempts", oidInt4}, {"after", oidInt8}, {"last_error", oidText}, {"ready", oidInt8}}}
 	for _, e := range b.ready() {
 		if int64(len(r.rows)) == most || e.readyAt.After(now) {
 			break
 		}
-		if e.lockedBy != nil {
+		if e.lockedBy != nil || e.readyAt.Before(earliest) {
 			continue
 		}
 		if _, err := x.lock(&e.lockedBy, 0); err != nil {
@@ -57,7 +59,7 @@ func (x *session) claim(b *box, in *input) (*result, error) {
 		x.later(func() {
 			e.state, e.token, e.attempts, e.node, e.interrupt, e.claimedAt = "running", token, attempts, node, nil, now
 		})
-		r.rows = append(r.rows, []any{e.name, token, attempts, e.after, e.lastError})
+		r.rows = append(r.rows, []any{e.name, token, attempts, e.after, e.lastError, e.readyAt.UnixMicro()})
 	}
 	if len(r.rows) > 0 && awake > 0 {
 		x.later(func() { b.awakeUntil = time.Now().Add(awake) })

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -14,10 +15,11 @@ import (
 	"github.com/pglatch/pglatch/turns"
 )
 
-// later are the roles that the version in the file base does not have, and laterTables are tables that it does not have.
+// later are the roles that the version in the file base does not have. laterTables and laterRefusals are its tables and conditions.
 var (
-	later       = map[string]newRole{"mailbox": newMailbox}
-	laterTables = map[string]func(*tables) (migrate func(context.Context) error, script string, err error){"mailboxes": mailboxTables}
+	later         = map[string]newRole{"mailbox": newMailbox}
+	laterRefusals = []func(error) bool{is(turns.ErrNotReady)}
+	laterTables   = map[string]func(*tables) (migrate func(context.Context) error, script string, err error){"mailboxes": mailboxTables}
 )
 
 // A mailbox sends and serves, one turn at a time.
@@ -97,10 +99,9 @@ func (m *mailbox) send(ctx context.Context, key namespace.Key, text string) (tic
 
 // use serves, sends a message, and waits until it is handled.
 func (m *mailbox) use(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	served := make(chan error, 1)
-	go func() { served <- m.Serve(ctx, func(context.Context, *turns.Turn) error { return nil }) }()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() { end(m.Serve(ctx, func(context.Context, *turns.Turn) error { return nil })) }()
 	key, err := entities.Text("used")
 	if err != nil {
 		return err
@@ -109,11 +110,11 @@ func (m *mailbox) use(ctx context.Context) error {
 		ticket, err := m.send(ctx, key, m.name)
 		if err == nil {
 			_, err = m.Wait(ctx, ticket)
-			return err
+			return cmp.Or(context.Cause(ctx), err)
 		}
 		select {
-		case err := <-served:
-			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		case <-time.After(10 * time.Millisecond): // Serve is about to make the mailbox
 		}
 	}

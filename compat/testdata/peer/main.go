@@ -74,7 +74,7 @@ func run(ctx context.Context, dsn string, args []string) error {
 
 // refusal tells a typed refusal from other errors.
 func refusal(err error) string {
-	for _, r := range refusals {
+	for _, r := range slices.Concat(refusals, laterRefusals) {
 		if r(err) {
 			return "refused: " + err.Error()
 		}

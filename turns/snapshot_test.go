@@ -1,0 +1,92 @@
+package turns_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/turns"
+)
+
+// claims claims the entities that have been ready since a moment, in a transaction that it rolls back. pages is how many
+// pages PostgreSQL read for that.
+func (b *bench) claims(t *testing.T, since time.Time) (entities []string, pages int) {
+	t.Helper()
+	const call = "SELECT entity FROM pglatch_turns.claim('chat', 'node', 50, '0', $1)"
+	undone := func(sql string) []string {
+		tx := b.begin(t)
+		rows, err := tx.Query(t.Context(), sql, since.UnixMicro())
+		require.NoError(t, err)
+		texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback(t.Context()))
+		return texts
+	}
+	entities = undone(call)
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	plan := undone("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + call)
+	require.NoError(t, json.Unmarshal([]byte(plan[0]), &plans))
+	return entities, plans[0].Plan.Hit + plans[0].Plan.Read
+}
+
+// A snapshot that is held keeps the index entries of all turns that ended since.
+func TestAClaimDoesNotReadWhatTurnsLeftUnderASnapshot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	held := b.begin(t, pgx.RepeatableRead)
+	_, err := held.Exec(t.Context(), "SELECT FROM pglatch_turns.entities")
+	require.NoError(t, err)
+	exec(t, b.pool, `INSERT INTO pglatch_turns.entities (mailbox, entity, state, ready_at, after)
+		SELECT 'chat', 'e' || n, 'ready', now() - interval '1 hour' + n * interval '1 millisecond', 0 FROM generate_series(1, 5000) AS n`)
+	exec(t, b.pool, "DELETE FROM pglatch_turns.entities")
+	b.send(t, "a", "1")
+	entities, few := b.claims(t, time.Now().Add(-10*time.Minute))
+	assert.Equal(t, []string{"a"}, entities)
+	entities, many := b.claims(t, time.Unix(0, 0)) // the control
+	assert.Equal(t, []string{"a"}, entities)
+	assert.Less(t, 5*few, many, "pages")
+}
+
+// late writes what a sender leaves whose transaction was open for an hour.
+func (b *bench) late(t *testing.T) {
+	t.Helper()
+	exec(t, b.pool, `WITH m AS (INSERT INTO pglatch_turns.messages (mailbox, entity, number, position, id, trace, sent_at, body)
+			VALUES ('chat', 'late', nextval('pglatch_turns.number'), 1, '', '', now() - interval '1 hour', 'late'))
+		INSERT INTO pglatch_turns.entities (mailbox, entity, state, ready_at, after) VALUES ('chat', 'late', 'ready', now() - interval '1 hour', 0)`)
+}
+
+func TestALookFindsTheMessageOfALongTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	handled := make(chan string, 10)
+	b.serve(t, func(_ context.Context, turn *turns.Turn) error {
+		handled <- texts(turn.Messages())
+		return nil
+	})
+	b.send(t, "a", "1")
+	require.Equal(t, "1", await.Receive(t, await.Soon, handled))
+	b.late(t)
+	require.Equal(t, "late", await.Receive(t, await.Soon, handled))
+}
+
+// The control of the test before: a claim alone does not find it.
+func TestAClaimDoesNotFindTheMessageOfALongTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.late(t)
+	entities, _ := b.claims(t, time.Now().Add(-10*time.Minute))
+	assert.Empty(t, entities)
+	entities, _ = b.claims(t, time.Unix(0, 0))
+	assert.Equal(t, []string{"late"}, entities)
+}
