@@ -32,8 +32,9 @@
 //   - No lost message: a message whose Send was committed stays until a turn commits it, somebody purges or
 //     skips it, or it is a dead letter whose time is over.
 //   - Fair: a free worker takes the entity that has been ready for longest. After its turn an entity goes to the
-//     end. While a worker is free, no entity waits for longer than a second. If an entity's node was stopped or
-//     cut off, it waits no longer than the SessionTTL of that node's Locker.
+//     end. While a worker is free, no entity waits for longer than a second, or than five times what a look takes,
+//     if that is more. If an entity's node was stopped or cut off, it waits no longer than the SessionTTL of that
+//     node's Locker.
 //
 // # What it does not guarantee
 //

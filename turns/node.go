@@ -24,6 +24,7 @@ func (s *server) look(ctx context.Context) (time.Duration, error) {
 	if err := s.m.config.Pool.QueryRow(ctx, `SELECT pglatch_turns.look($1::pg_catalog.text, $2::pg_catalog.text)::pg_catalog.text`, s.m.config.Name, s.node).Scan(&text); err != nil {
 		return 0, failed(err)
 	}
+	s.lookTook = time.Since(s.lastLook)
 	var seen struct {
 		Now         int64    `json:"now"`
 		Due         *float64 `json:"due"`

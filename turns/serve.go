@@ -94,6 +94,7 @@ type server struct {
 
 	// The loop's.
 	awakeUntil, lastLook, lastSweep time.Time
+	lookTook                        time.Duration
 	since                           int64 // claims take entities that have been ready since then; microseconds since 1970, of the server's clock
 }
 
@@ -174,7 +175,8 @@ func (s *server) step(ctx, life context.Context, woken bool) (next time.Duration
 	if claimed {
 		s.awakeUntil = time.Now().Add(awake)
 	}
-	if due := time.Until(s.lastLook.Add(lookEvery)); due > 0 && (claimed || time.Now().Before(s.awakeUntil)) {
+	// While there is work, looks take a fifth of the time at most. One is slow if a snapshot was held for very many turns.
+	if due := time.Until(s.lastLook.Add(max(lookEvery, 5*s.lookTook))); due > 0 && (claimed || time.Now().Before(s.awakeUntil)) {
 		return min(awakeEvery, due), nil
 	}
 	if time.Since(s.lastSweep) >= sweepEvery {
