@@ -24,8 +24,8 @@ type sighting struct {
 // good renewal. When this node no longer leads, LeaderSeen reports no leader until one of the node's attempts
 // is refused.
 //
-// A node checks only if OnNewLeader is set, or after the first call of LeaderSeen. Other programs do not pay
-// for the checks. With a backend that is not an Inspector, nodes see only themselves.
+// A node checks only if OnNewLeader is set, or after the first call of LeaderSeen. Otherwise the checks
+// cost nothing. With a backend that is not an Inspector, nodes see only themselves.
 //
 // The result may be out of date. To find the present leader, call Leader. Guard writes that must not
 // come late.

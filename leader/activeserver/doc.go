@@ -25,8 +25,8 @@
 // The lease's name is leaseserver.ElectionLock. Clients cannot acquire that lock.
 //
 // On PostgreSQL, Config.Session is better if the server can keep a session. A session lock ends with its
-// session, so after kill -9 another server is active at once. pglatch serve locks uses such a session lock.
-// Behind a pooler in transaction mode, it uses the lease instead:
+// session, so after kill -9 another server is active at once. pglatch serve locks uses such a session lock,
+// except behind a pooler in transaction mode, where it uses the lease. To use the session lock:
 //
 //	import leaderpostgres "github.com/pglatch/pglatch/leader/postgres"
 //	…

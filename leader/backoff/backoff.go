@@ -1,5 +1,5 @@
 // Package backoff has strategies that set the delay before the next attempt after a failed one. An Elector uses
-// one to acquire leadership and to reconnect, a Node of leader/shards to start work again:
+// one to acquire leadership and to reconnect. A Node of leader/shards uses one to start work again:
 //
 //	leader.Config{Retry: backoff.Exponential{Base: time.Second, Max: time.Minute}, …}
 package backoff
@@ -25,7 +25,7 @@ type Retry struct {
 	Attempt int           // the number of attempts so far: 1 after the first
 	Elapsed time.Duration // since the first attempt began
 	Last    time.Duration // the delay that NextDelay returned last time; 0 = this was the first attempt
-	Err     error         // of the last attempt; nil = it did not fail: in an election, another node leads
+	Err     error         // of the last attempt; nil = it did not fail, but another node leads (elections only)
 }
 
 // defaultJitter is the fraction by which a delay varies, up or down, so that the nodes of a cluster do not

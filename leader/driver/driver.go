@@ -105,7 +105,7 @@ type (
 		Observe(ctx context.Context) (holder Holder, ok bool, err error)
 	}
 
-	// A Contest detects whether another candidate leads or waits to lead. A node that lets others go first
+	// A Contest detects whether another candidate leads or waits to lead. A node that gives way to others
 	// calls it after Release. An error means that the answer is unknown.
 	Contest interface {
 		Contested(ctx context.Context) (bool, error)

@@ -136,8 +136,8 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	return true, nil
 }
 
-// Renew implements driver.Backend. It fails with leader.ErrLost if another holder had the Lease in between,
-// even another Backend with the same identity, or if the Lease is gone.
+// Renew implements driver.Backend. It fails with leader.ErrLost if another holder has had the Lease since
+// TryAcquire, even another Backend with the same identity, or if the Lease is gone.
 func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error {
 	seconds, err := wholeSeconds(ttl)
 	if err != nil {

@@ -43,8 +43,8 @@ func (b *Backend) Kill() {
 	b.endOwnLocked(false)
 }
 
-// SetUnavailable makes all calls of this node fail with err, until it is called with nil. Meanwhile a
-// lease continues, and can end.
+// SetUnavailable makes all calls of this node fail with err, until it is called with nil. Meanwhile the
+// node's lease continues, and can expire.
 func (b *Backend) SetUnavailable(err error) {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()

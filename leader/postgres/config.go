@@ -71,9 +71,9 @@ type Config struct {
 
 	// GuardTimeout is how long a takeover waits for the guarded transactions of earlier terms. After that,
 	// the candidate ends their sessions with pg_terminate_backend, which rolls them back. 0 = the duration
-	// of the lease; negative = it waits until they end.
+	// of the lease; negative = the takeover waits until they end.
 	//
-	// To do so, the candidate's role needs the privileges of those sessions' roles, or of
+	// To end those sessions, the candidate's role needs the privileges of those sessions' roles, or of
 	// pg_signal_backend. Without them the takeover keeps waiting and reports who may end the sessions.
 	GuardTimeout time.Duration
 

@@ -14,7 +14,7 @@ import (
 // have undone.
 const EraStep = 16
 
-// NewEra raises the era of all elections of the table by EraStep and returns their number. Their next terms
+// NewEra raises the era of all elections of the table by EraStep and returns the number of elections. Their next terms
 // are then greater than all that were counted before.
 //
 // It is for restores that the server cannot detect: if a copy from before a promotion was restored, or if the

@@ -47,7 +47,7 @@
 //   - Two nodes never own one shard, even if their views of each other differ, with the exceptions below.
 //   - In an orderly hand-over, a shard's context ends first, then its work returns, then the shard is
 //     released.
-//   - When the backend stops answering, the contexts end before the leases can, LossDrain earlier. Err and
+//   - When the backend stops answering, the contexts end LossDrain before the leases can. Err and
 //     Done of the context check the clock: after the process was stopped, the first check finds the
 //     context ended.
 //   - Terms of a shard rise, on every node.

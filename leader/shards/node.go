@@ -21,7 +21,7 @@ type Shard struct {
 // A Node owns its part of a group's shards while Run runs. Its methods are safe for concurrent use.
 //
 // The goroutine that called Run drives the node: it alone decides what to claim and release, and waits for the callbacks,
-// one at a time. Calls of the backend, one at a time on each session, and of List run in other goroutines. Each session
+// one at a time. Calls of the backend and of List run in other goroutines; a session has one call at a time. Each session
 // has a goroutine that renews it, so no ownership is lost because of a slow call. Each shard's work has its own goroutine.
 type Node struct {
 	config   Config

@@ -9,7 +9,7 @@ import (
 
 // RowBlocker returns a transaction that keeps others from changing a row of a table: one that has locked the
 // table or the row. table and where are SQL. ok is false if it sees none, for example if several transactions
-// share the row. It ends the session's watch.
+// share the row. RowBlocker ends the session's watch.
 func RowBlocker(s *pgsession.Session, table, where string) (by Guarded, ok bool, err error) {
 	for _, holds := range []string{
 		fmt.Sprintf(holdsTableSQL, pgsession.Literal(table)), // first, because a locked table cannot be read

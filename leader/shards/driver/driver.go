@@ -35,7 +35,7 @@ var ErrSlow = errors.New("the claim took too long")
 // of its sessions lasts. With PostgreSQL it is a connection.
 //
 // One goroutine at a time calls its methods. Only Renew, Lost, Changed, Changes and Close may be called concurrently
-// with any other. ctx bounds a call: when ctx ends, the method returns soon.
+// with any other call. ctx bounds a call: when ctx ends, the method returns soon.
 type Session interface {
 	// Announce changes the node's announcement.
 	Announce(ctx context.Context, self Member) error
@@ -124,8 +124,8 @@ type Operator interface {
 // An Observer is a Backend whose shards can be listed without a node, as "pglatch shards ls" does. Listing
 // them opens no Session, and has no effect on the nodes.
 type Observer interface {
-	// Observe returns a view of all nodes. Unlike Look, it is not called by a node, which would know the
-	// names of its shards. So the backend must store the names, not only their hashes. For an unknown group,
-	// or an empty table or store, it returns an empty Observation and no error.
+	// Observe returns a view of all nodes. The caller of Look is a node, which knows the names of its
+	// shards. The caller of Observe does not know them, so the backend must store names, not only hashes.
+	// For an unknown group, or an empty table or store, it returns an empty Observation and no error.
 	Observe(ctx context.Context) (Observation, error)
 }

@@ -70,9 +70,9 @@ type Config struct {
 
 	// GuardTimeout is how long a claim waits for the guarded transactions of earlier terms of its shard.
 	// After that, the claim ends their sessions with pg_terminate_backend, which rolls them back. 0 = the
-	// duration of the lease; negative = it waits until they end.
+	// duration of the lease; negative = the claim waits until they end.
 	//
-	// To do so, the connection's role needs the privileges of those sessions' roles, or of
+	// To end those sessions, the connection's role needs the privileges of those sessions' roles, or of
 	// pg_signal_backend. Without them the claim keeps waiting and reports who may end the sessions.
 	GuardTimeout time.Duration
 

@@ -87,7 +87,7 @@ func (e *BudgetError) Is(target error) bool { return target == ErrLockTableFull 
 
 // A GuardedError reports that a claim got no shards because guarded transactions of earlier terms are
 // under way. They end by the timeouts that Guard has set for them, or after Config.GuardTimeout. Then the
-// shards can be claimed. It matches driver.ErrUnclaimable.
+// shards can be claimed. The error matches driver.ErrUnclaimable.
 type GuardedError struct {
 	Shards []string
 	// Pending describes a transaction that blocks one of the shards. nil = the claim has not checked yet,

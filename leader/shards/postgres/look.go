@@ -59,7 +59,7 @@ func viewOf(seen group.View) driver.View {
 type Lock struct {
 	Tag  namespace.Tag
 	Name string // "tenant/acme", "members of tenant=7"
-	// Guard: guarded transactions share it.
+	// Guard means that guarded transactions share the lock.
 	Guard bool
 }
 

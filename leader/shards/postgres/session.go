@@ -181,7 +181,8 @@ func (o *lockSession) Look(ctx context.Context, known uint64) (driver.View, erro
 }
 
 // Claim implements driver.Session. It skips names that have no key, names whose key belongs to another shard,
-// and names for which Config.MaxLocks leaves no room. If it got no shard, the reason is the error.
+// and names for which Config.MaxLocks leaves no room. If it gets no shard, it returns the reason as
+// an error.
 func (o *lockSession) Claim(ctx context.Context, names []string) ([]driver.Grant, error) {
 	return call(ctx, o, func() ([]driver.Grant, error) { return o.claim(ctx, names) })
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Incarnation returns another session that holds an incarnation of the election on a key: its leader, or one
-// that has just ended. found is false if there is none. It ends the session's watch.
+// Incarnation returns another session that holds an incarnation of the election on a key: the leader's session,
+// or that of a leadership that has just ended. found is false if there is none. Incarnation ends the watch of s.
 func Incarnation(s *pgsession.Session, key namespace.Key) (holder session.Holder, found bool, err error) {
 	class := namespace.Tag{ClassID: electionkeys.Of(key.Tag()).ClassID(), ObjSubID: namespace.SingleForm}
 	row, err := s.Query(`SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE ` + pgsession.WhereClass(class) + incarnationSQL + `
