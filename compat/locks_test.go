@@ -89,7 +89,12 @@ func TestTurnsOfTwoVersionsUnderOneKeyLoseNoUpdate(t *testing.T) {
 		return count() - before
 	}
 	assert.Equal(t, 4*turns, add(map[string]string{"base": "one", "today": "one"}))
-	assert.Less(t, add(map[string]string{"base": "one", "today": "another"}), 4*turns, "the control: without a common key updates are lost")
+	for range 30 { // on a busy machine, the programs can run one after the other
+		if add(map[string]string{"base": "one", "today": "another"}) < 4*turns {
+			return
+		}
+	}
+	t.Error("the control: without a common key, no update was lost")
 }
 
 // term reads the number of an answer such as "term 3".
