@@ -270,8 +270,9 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 				require.NoError(t, err)
 				r, err := once.New(once.Config{Store: store, Window: 24 * time.Hour})
 				require.NoError(t, err)
-				for _, hours := range []int{6, 5, 4, 3, 1, 0} {
-					_, err := r.Do(ctx, "nightly-report", time.Now().Truncate(time.Hour).Add(-time.Duration(hours)*time.Hour), func(context.Context) error { return nil })
+				hour := time.Now().Truncate(time.Hour)
+				for _, ago := range []int{6, 5, 4, 3, 1, 0} {
+					_, err := r.Do(ctx, "nightly-report", hour.Add(-time.Duration(ago)*time.Hour), func(context.Context) error { return nil })
 					require.NoError(t, err)
 				}
 				return nil
