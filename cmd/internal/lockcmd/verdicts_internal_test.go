@@ -22,7 +22,7 @@ func TestAVerdictThatIsFoldedHasNotEnded(t *testing.T) {
 		{[]monitor.Verdict{long}, []string{"raised held-long"}},
 		{[]monitor.Verdict{deadlock}, []string{"raised deadlock"}},
 		{[]monitor.Verdict{deadlock}, nil},
-		{[]monitor.Verdict{long, grows}, []string{"ended deadlock", "raised queue-grows"}}, // nobody was told of this one
+		{[]monitor.Verdict{long, grows}, []string{"ended deadlock", "raised queue-grows"}}, // queue-grows had not been printed before
 		{[]monitor.Verdict{deadlock}, []string{"raised deadlock"}},
 		{nil, []string{"ended held-long", "ended queue-grows", "ended deadlock"}}, // the control: both are over
 		{nil, nil},

@@ -52,7 +52,7 @@ func proofs() []proof {
 			{id: "waits", wrong: "pg_advisory_lock did not wait for the holder"},
 			{id: "first", wrong: "the second waiter got the lock before the first"},
 			{id: "one", wrong: "two waiters got the lock at once"},
-			{id: "next", wrong: "the second waiter was told that it has the lock, but did not have it"},
+			{id: "next", wrong: "the server granted the second waiter the lock, and the lock was not its own"},
 		}},
 		{name: unlock, session: true, holds: "the answer says whether the lock was held; each lock needs its unlock", source: pageFunctions, observe: observeUnlock, expects: []expectation{
 			{id: "notHeld", wrong: "the unlock of a lock that was not held was answered with true"},
