@@ -61,7 +61,7 @@
 //   - No session state: each operation is one statement and one transaction, through any pooler and
 //     in every mode of the protocol. (A Sweep is several.) Only the server's clock counts; it is
 //     read when the name's row is locked.
-//   - While four statements of the Store are in flight, further acquires and releases are
+//   - While two statements of the Store are in flight, further acquires and releases are
 //     collected. They go out together in the next statement, and share its commit. If one of these
 //     operations has to wait for a row for more than a millisecond, it does not delay the others:
 //     it is tried again alone, on a connection of its own.

@@ -33,9 +33,10 @@ type connection interface {
 	Release()
 }
 
-// Limits of a group: concurrent statements, and calls in one statement.
+// Limits of a group: concurrent statements, and calls in one statement. With four statements, each
+// would have fewer calls, and a call would cost a fifth more CPU time in PostgreSQL.
 const (
-	maxInFlight = 4
+	maxInFlight = 2
 	maxBatch    = 256
 )
 
