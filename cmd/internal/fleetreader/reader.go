@@ -26,7 +26,6 @@ const (
 	mostShards    = 20_000 // of one group
 	mostJobs      = 200
 	mostMailboxes = 100
-	mostTurns     = 50 // of one mailbox
 	mostLeases    = 1000
 )
 
