@@ -81,7 +81,7 @@ func (b *Backend) enter(ctx context.Context) (held *flock.Flock, err error) {
 	return nil, fmt.Errorf("another process has the lock, or the machine is busy: %w", context.Cause(ctx))
 }
 
-// publish runs under the lock, which serialises all changes. The lock is on a file of its own that no change
+// publish runs under the lock, which serializes all changes. The lock is on a file of its own that no change
 // renames. A lock on the record itself would stay with the inode that a rename replaced.
 func (b *Backend) publish(held *flock.Flock, v view, drafts []*draft) (done bool, err error) {
 	if ours, err := b.isOurs(held, drafts); !ours || err != nil {

@@ -23,7 +23,7 @@ var cancelCases = []testCase{
 		s.release(a, "a")
 		s.lead(b, "b")
 	}},
-	{"an attempt that is cancelled half way leaves nothing after Release", func(s *suite) {
+	{"an attempt that is canceled half way leaves nothing after Release", func(s *suite) {
 		a, b := s.backend(), s.backend()
 		for patience := 20 * time.Microsecond; patience < 20*time.Millisecond; patience = patience * 3 / 2 {
 			ctx, cancel := context.WithTimeout(s.Context(), patience)
@@ -42,7 +42,7 @@ var cancelCases = []testCase{
 			s.release(b, "b")
 		}
 	}},
-	{"an attempt that is cancelled half way leaves nothing after Close", func(s *suite) {
+	{"an attempt that is canceled half way leaves nothing after Close", func(s *suite) {
 		a, b := s.backend(), s.backend()
 		needs[interface{ Close() error }](s, a)
 		for patience := 20 * time.Microsecond; patience < 20*time.Millisecond; patience *= 3 {

@@ -143,7 +143,7 @@ var waitCases = []testCase{
 		s.lead(c, "c")
 		s.refuse(b, "b")
 	}},
-	{"Wait that is cancelled just when leadership is freed leaks nothing", func(s *suite) {
+	{"Wait that is canceled just when leadership is freed leaks nothing", func(s *suite) {
 		a, b := s.backend(), s.backend()
 		for range 30 {
 			s.lead(a, "a")

@@ -132,9 +132,9 @@ func (e *examination) print() error {
 }
 
 func (e *examination) text(w *bytes.Buffer) {
-	colours := map[severity]string{ok: program.Green, warn: program.Yellow, fail: program.Red}
+	colors := map[severity]string{ok: program.Green, warn: program.Yellow, fail: program.Red}
 	for _, c := range e.checks {
-		status := e.app.Paint(colours[c.Status], string(c.Status)) + strings.Repeat(" ", 6-len(c.Status))
+		status := e.app.Paint(colors[c.Status], string(c.Status)) + strings.Repeat(" ", 6-len(c.Status))
 		fmt.Fprintf(w, "%s%-18s%s\n", status, c.Check, program.Printable(c.Detail))
 	}
 }

@@ -74,12 +74,12 @@ func (p *prover) print(app *program.App, report prove.Report) error {
 }
 
 func writeReport(app *program.App, w *bytes.Buffer, report prove.Report) {
-	colours := map[prove.Status]string{
+	colors := map[prove.Status]string{
 		prove.Works: program.Green, prove.WorksWith: program.Yellow, prove.DoesNot: program.Red, prove.Unknown: program.Yellow,
 	}
 	proofs := app.NewTable("PROOF", "STATUS", "WHY", "SOURCE")
 	for _, r := range report.Proofs {
-		proofs.Add(colours[r.Status], r.Proof, string(r.Status), program.OneLine(r.Why), path.Base(r.Source))
+		proofs.Add(colors[r.Status], r.Proof, string(r.Status), program.OneLine(r.Why), path.Base(r.Source))
 	}
 	proofs.WriteTo(w)
 	fmt.Fprintf(w, "\nThe sources are pages of %s.\nBetween this program and the server: %s.\n\n", prove.Manual, report.Between)

@@ -151,17 +151,17 @@ func printRecords(app *program.App, document any, records []lease.Record) error 
 	return app.Print(program.Output{Document: document, Lines: program.Lines(documents), Text: program.Text(func(w *bytes.Buffer) {
 		t := app.NewTable("LOCK", "STATE", "OWNER", "TOKEN", "REMAINING", "WAITERS", "ACQUIRED")
 		for _, r := range records {
-			colour, remaining, waiters := "", "", ""
+			color, remaining, waiters := "", "", ""
 			if r.Waiters != nil {
 				waiters = strconv.Itoa(*r.Waiters)
 			}
 			switch r.State {
 			case lease.Held:
-				colour, remaining = program.Green, r.Remaining.Round(time.Millisecond).String()
+				color, remaining = program.Green, r.Remaining.Round(time.Millisecond).String()
 			case lease.Expired:
-				colour = program.Yellow
+				color = program.Yellow
 			}
-			t.Add(colour, r.Name, r.State.String(), r.Holder, fmt.Sprint(r.Token), remaining, waiters, r.AcquiredAt.UTC().Format(time.RFC3339))
+			t.Add(color, r.Name, r.State.String(), r.Holder, fmt.Sprint(r.Token), remaining, waiters, r.AcquiredAt.UTC().Format(time.RFC3339))
 		}
 		t.WriteTo(w)
 	})})

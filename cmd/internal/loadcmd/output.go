@@ -71,11 +71,11 @@ func printReport(app *program.App, r load.Report) error {
 		c := d.Counts
 		fmt.Fprintf(w, "\nin %.1f s: %d fenced writes accepted, %d to be tried again, %d busy, %d of unknown outcome\n", d.Elapsed/1000, c.Writes, c.Held, c.Busy, c.Failed)
 		fmt.Fprintf(w, "%d leases expired; of their holders %d writes, %d renewals and %d releases were refused\n", c.Expired, c.StaleWrites, c.StaleRenewals, c.StaleReleases)
-		colour := program.Green
+		color := program.Green
 		if len(d.Violations) > 0 {
-			colour = program.Red
+			color = program.Red
 		}
-		fmt.Fprintln(w, app.Paint(colour, fmt.Sprintf("%d violations", len(d.Violations))))
+		fmt.Fprintln(w, app.Paint(color, fmt.Sprintf("%d violations", len(d.Violations))))
 		for _, v := range d.Violations {
 			fmt.Fprintln(w, "  "+program.Printable(v.String()))
 		}

@@ -104,14 +104,14 @@ func tellNone(app *program.App, held int) {
 func writeRows(app *program.App, w *bytes.Buffer, rows []*overview.Row, v lookup.View) {
 	t := app.NewTable(overview.Header()...)
 	for _, r := range rows {
-		colour := ""
+		color := ""
 		switch {
 		case r.Silent():
-			colour = program.Red
+			color = program.Red
 		case len(r.Waiters) > 0:
-			colour = program.Yellow
+			color = program.Yellow
 		}
-		t.Add(colour, r.Cells()...)
+		t.Add(color, r.Cells()...)
 	}
 	t.WriteTo(w)
 	for _, s := range v.Answers.Silent {
@@ -125,11 +125,11 @@ func writeFleet(app *program.App, w *bytes.Buffer, f *fleet.Fleet) {
 		fmt.Fprintln(w)
 		t := app.NewTable(s.Header...)
 		for _, line := range s.Lines {
-			colour := ""
+			color := ""
 			if line.Trouble {
-				colour = program.Yellow
+				color = program.Yellow
 			}
-			t.Add(colour, line.Cells...)
+			t.Add(color, line.Cells...)
 		}
 		t.WriteTo(w)
 	}

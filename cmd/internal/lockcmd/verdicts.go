@@ -239,8 +239,8 @@ func title(v monitor.Verdict) string {
 }
 
 func writeVerdict(app *program.App, w *bytes.Buffer, v monitor.Verdict) {
-	colour := map[string]string{"critical": program.Red, "warning": program.Yellow}[v.Severity]
-	fmt.Fprintf(w, "\n%s: %s\n", app.Paint(colour, program.Printable(title(v))), program.Printable(v.Text))
+	color := map[string]string{"critical": program.Red, "warning": program.Yellow}[v.Severity]
+	fmt.Fprintf(w, "\n%s: %s\n", app.Paint(color, program.Printable(title(v))), program.Printable(v.Text))
 	for _, evidence := range v.Evidence {
 		fmt.Fprintf(w, "  %s\n", program.Printable(evidence))
 	}

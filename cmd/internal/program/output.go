@@ -66,7 +66,7 @@ func Lines[T any](list []T) []any {
 	return all
 }
 
-// The colours of text, as ANSI escape sequences.
+// The colors of text, as ANSI escape sequences.
 const (
 	Bold   = "\x1b[1m"
 	Red    = "\x1b[31m"
@@ -75,20 +75,20 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// Paint colours text if the output has colours.
-func (a *App) Paint(colour, text string) string {
-	if colour == "" || !a.Colored() {
+// Paint colors text if the output has colors.
+func (a *App) Paint(color, text string) string {
+	if color == "" || !a.Colored() {
 		return text
 	}
-	return colour + text + plain
+	return color + text + plain
 }
 
-// A table is text in columns. Only whole rows have colours: tabwriter would count escape sequences
+// A table is text in columns. Only whole rows have colors: tabwriter would count escape sequences
 // as width.
 type table struct {
-	app     *App
-	rows    []string
-	colours []string
+	app    *App
+	rows   []string
+	colors []string
 }
 
 // NewTable returns a table with a header.
@@ -98,12 +98,12 @@ func (a *App) NewTable(header ...string) *table {
 	return t
 }
 
-func (t *table) Add(colour string, cells ...string) {
+func (t *table) Add(color string, cells ...string) {
 	for i, cell := range cells {
 		cells[i] = Printable(cell)
 	}
 	t.rows = append(t.rows, strings.Join(cells, "\t"))
-	t.colours = append(t.colours, colour)
+	t.colors = append(t.colors, color)
 }
 
 // WriteTo writes the columns aligned.
@@ -113,7 +113,7 @@ func (t *table) WriteTo(w *bytes.Buffer) {
 	_, _ = io.WriteString(columns, strings.Join(t.rows, "\n")) // a Buffer accepts everything
 	_ = columns.Flush()
 	for i, line := range strings.Split(aligned.String(), "\n") {
-		fmt.Fprintln(w, t.app.Paint(t.colours[i], strings.TrimRight(line, " ")))
+		fmt.Fprintln(w, t.app.Paint(t.colors[i], strings.TrimRight(line, " ")))
 	}
 }
 

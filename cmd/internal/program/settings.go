@@ -46,7 +46,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.applicationName, "application-name", "", "name of this session in pg_stat_activity (default: that of the URL, else program@host)")
 	f.StringVarP(&s.output, "output", "o", "text", "`format` of data: text, json or jsonl")
 	f.BoolVar(&s.json, "json", false, "the same as --output json")
-	f.StringVar(&s.color, "color", "auto", "`when` to colour text: auto, always or never")
+	f.StringVar(&s.color, "color", "auto", "`when` to color text: auto, always or never")
 	f.BoolVarP(&s.quiet, "quiet", "q", false, "log errors only")
 	f.BoolVarP(&s.verbose, "verbose", "v", false, "log details")
 	f.StringVar(&s.logLevel, "log-level", "", "debug, info, warn or error (default info)")
@@ -193,7 +193,7 @@ func (a *App) checkFilter(filters bool) error {
 	return nil
 }
 
-// Colored reports whether text has colours.
+// Colored reports whether text has colors.
 func (a *App) Colored() bool {
 	switch a.settings.color {
 	case "always":

@@ -90,14 +90,14 @@ func (l listing) output(app *program.App) program.Output {
 func (l listing) writeNodes(app *program.App, w *bytes.Buffer) {
 	t := app.NewTable("NODE", "WEIGHT", "OWNED", "FAIR", "STATE")
 	for _, n := range l.Nodes {
-		state, colour, weight, fair := n.state(), "", "-", "-"
+		state, color, weight, fair := n.state(), "", "-", "-"
 		if !n.Away {
 			weight, fair = strconv.Itoa(n.Weight), strconv.Itoa(n.Fair)
 		}
 		if state != "" {
-			colour = program.Yellow
+			color = program.Yellow
 		}
-		t.Add(colour, n.Identity, weight, strconv.Itoa(n.Owned), fair, cmp.Or(state, "-"))
+		t.Add(color, n.Identity, weight, strconv.Itoa(n.Owned), fair, cmp.Or(state, "-"))
 	}
 	t.WriteTo(w)
 }
@@ -129,11 +129,11 @@ func (l listing) writeShards(app *program.App, w *bytes.Buffer) {
 	listed := map[string]bool{}
 	for _, s := range l.Shards {
 		listed[s.Name] = true
-		colour := ""
+		color := ""
 		if s.Owner == "" {
-			colour = program.Red
+			color = program.Red
 		}
-		t.Add(colour, s.Name, cmp.Or(s.Owner, "nobody"), cmp.Or(s.Term, "-"), cmp.Or(s.PinnedTo, "-"))
+		t.Add(color, s.Name, cmp.Or(s.Owner, "nobody"), cmp.Or(s.Term, "-"), cmp.Or(s.PinnedTo, "-"))
 	}
 	t.WriteTo(w)
 	if len(l.Shards) < l.Total {

@@ -133,11 +133,11 @@ func (l listing) output(app *program.App) program.Output {
 	return program.Output{Document: l, Lines: lines, Text: program.Text(func(w *bytes.Buffer) {
 		t := app.NewTable("MAILBOX", "NAMESPACE", "READY", "RUNNING", "STOPPED", "DEAD", "NODES", "OLDEST")
 		for _, m := range l.Mailboxes {
-			colour := ""
+			color := ""
 			if m.Stopped > 0 || m.Nodes == 0 && m.Ready > 0 {
-				colour = program.Red
+				color = program.Red
 			}
-			t.Add(colour, m.Name, m.Namespace, fmt.Sprint(m.Ready), fmt.Sprint(m.Running), fmt.Sprint(m.Stopped), fmt.Sprint(m.Dead), fmt.Sprint(m.Nodes), ageText(m.OldestReady))
+			t.Add(color, m.Name, m.Namespace, fmt.Sprint(m.Ready), fmt.Sprint(m.Running), fmt.Sprint(m.Stopped), fmt.Sprint(m.Dead), fmt.Sprint(m.Nodes), ageText(m.OldestReady))
 		}
 		t.WriteTo(w)
 		fmt.Fprintln(w)
@@ -192,8 +192,8 @@ func newEntity(n turns.Name, e turns.Entity) entity {
 	return x
 }
 
-// colour is that of the entity's row.
-func (e entity) colour() string {
+// color is that of the entity's row.
+func (e entity) color() string {
 	switch {
 	case e.State == string(turns.EntityStopped):
 		return program.Red
@@ -206,7 +206,7 @@ func (e entity) colour() string {
 func writeEntities(app *program.App, w *bytes.Buffer, all []entity) {
 	t := app.NewTable("KEY", "STATE", "MESSAGES", "ATTEMPTS", "FOR", "NODE", "LAST ERROR")
 	for _, e := range all {
-		t.Add(e.colour(), e.Key, e.State, fmt.Sprint(e.Messages), fmt.Sprint(e.Attempts), ageText(e.AgeSeconds), orDash(e.Node), orDash(e.LastError))
+		t.Add(e.color(), e.Key, e.State, fmt.Sprint(e.Messages), fmt.Sprint(e.Attempts), ageText(e.AgeSeconds), orDash(e.Node), orDash(e.LastError))
 	}
 	t.WriteTo(w)
 }

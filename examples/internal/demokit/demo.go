@@ -31,7 +31,7 @@ type Demo struct {
 	ctx    context.Context // ends when the user presses Ctrl-C: then failures no longer matter
 	out    io.Writer
 	began  time.Time
-	colour bool
+	color  bool
 	claims int
 	wrong  []string  // claims that do not hold
 	told   time.Time // when Status last printed
@@ -87,8 +87,8 @@ func Main(title string, serve func(context.Context, *Node) error, tell func(cont
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	info, err := os.Stdout.Stat()
-	colour := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
-	exit((&Demo{ctx: ctx, out: os.Stdout, began: time.Now(), colour: colour}).run(title, tell, *once))
+	color := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
+	exit((&Demo{ctx: ctx, out: os.Stdout, began: time.Now(), color: color}).run(title, tell, *once))
 }
 
 func exit(err error) {

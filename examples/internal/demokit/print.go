@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// The colours of a terminal.
+// The colors of a terminal.
 const (
 	Bold  = "1"
 	Faint = "2"
@@ -21,12 +21,12 @@ const (
 // indent is the column at which the words of a line begin, after the time or the mark of a claim.
 const indent = 10
 
-// Paint colours text if the output shows colours.
-func (d *Demo) Paint(colour, text string) string {
-	if !d.colour {
+// Paint colors text if the output shows colors.
+func (d *Demo) Paint(color, text string) string {
+	if !d.color {
 		return text
 	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
 // Printf prints without a time.
@@ -40,9 +40,9 @@ func (d *Demo) Say(format string, args ...any) {
 }
 
 // Draw prints lines without a time.
-func (d *Demo) Draw(colour string, lines ...string) {
+func (d *Demo) Draw(color string, lines ...string) {
 	for _, line := range lines {
-		d.Printf("%*s%s\n", indent, "", d.Paint(colour, line))
+		d.Printf("%*s%s\n", indent, "", d.Paint(color, line))
 	}
 }
 

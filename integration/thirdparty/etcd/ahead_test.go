@@ -29,7 +29,7 @@ func spare(t *testing.T, s *etcd.Store) {
 	}
 }
 
-// A hand-over that was prepared is one transaction. A preparation that was cancelled leaves its etcd
+// A hand-over that was prepared is one transaction. A preparation that was canceled leaves its etcd
 // lease to later operations.
 func TestAPreparedHandOverIsOneTransaction(t *testing.T) {
 	t.Parallel()

@@ -115,7 +115,7 @@ type SlowError struct {
 }
 
 func (e *SlowError) Error() string {
-	return fmt.Sprintf("shards: a claim was cancelled, because its statement or commit took too long: what is owned stays, and fewer shards are claimed next; "+
+	return fmt.Sprintf("shards: a claim was canceled, because its statement or commit took too long: what is owned stays, and fewer shards are claimed next; "+
 		"look in pg_stat_activity for what pid %d waits when it claims: a synchronous standby that is away, a trigger, a slow disk: %v", e.PID, e.Cause)
 }
 

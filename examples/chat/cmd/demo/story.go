@@ -141,7 +141,7 @@ func (s *demo) burst(ctx context.Context) {
 	demokit.Check(lock.Release())
 	replies := s.await(ctx, "burst")
 	s.Claim(len(replies) == 1 && len(replies[0].Messages) == 5, "five messages have one answer, and it has them in order")
-	s.Claim(post(ctx, s.url, "burst", "m1", "hi") && !s.open("burst"), "a message that comes again is recognised by its ID")
+	s.Claim(post(ctx, s.url, "burst", "m1", "hi") && !s.open("burst"), "a message that comes again is recognized by its ID")
 }
 
 func (s *demo) steered(ctx context.Context) {

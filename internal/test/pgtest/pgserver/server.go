@@ -21,7 +21,7 @@ type Server struct {
 	port    int
 	dog     *watchdog
 
-	mu     sync.Mutex // serialises start, stop and close
+	mu     sync.Mutex // serializes start, stop and close
 	proc   *process   // nil when stopped
 	closed bool
 }
