@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/monitor/internal/shared"
 	"github.com/pglatch/pglatch/monitor/internal/web"
 )
 
@@ -20,13 +21,12 @@ import (
 // not help when the network fails.
 const flightTimeout = 5 * time.Second
 
-// A flight is one query and its waiting viewers. Its results are written before done is closed and
-// do not change after.
+// A flight is one query and its waiting viewers.
 type flight struct {
-	done     chan struct{}
+	shared.Read
+
 	snapshot Snapshot
 	err      error
-	ended    time.Time
 	picture  *incident.Picture // nil if no viewer asked for verdicts
 	verdicts []incident.Verdict
 	past     incident.Past
@@ -35,19 +35,6 @@ type flight struct {
 	mu      sync.Mutex
 	shown   *web.State        // nil = not requested yet
 	encoded []json.RawMessage // the requested locks of the snapshot; nil = not encoded yet
-}
-
-// fresh reports whether a viewer may use this flight instead of a new one.
-func (f *flight) fresh(minInterval time.Duration) bool {
-	if f == nil {
-		return false
-	}
-	select {
-	case <-f.done:
-		return time.Since(f.ended) < minInterval
-	default:
-		return true
-	}
 }
 
 // Snapshot returns the locks of the database, as one query saw them. The query began at the time of
@@ -74,12 +61,10 @@ func (m *Monitor) look(ctx context.Context) (*flight, error) {
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-f.done:
-		return f, f.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := f.Wait(ctx); err != nil {
+		return nil, err
 	}
+	return f, f.err
 }
 
 // join returns the flight to wait for, and starts one if necessary.
@@ -89,8 +74,8 @@ func (m *Monitor) join() (*flight, error) {
 	if m.lifetime.Err() != nil {
 		return nil, ErrClosed
 	}
-	if !m.flight.fresh(m.config.MinInterval) {
-		f := &flight{done: make(chan struct{})}
+	if m.flight == nil || !m.flight.Fresh(m.config.MinInterval) {
+		f := &flight{Read: shared.Begin()}
 		m.flight = f
 		m.work.Go(func() { m.fly(f) })
 	}
@@ -98,7 +83,7 @@ func (m *Monitor) join() (*flight, error) {
 }
 
 func (m *Monitor) fly(f *flight) {
-	defer close(f.done)
+	defer f.End()
 	ctx, cancel := context.WithTimeoutCause(m.lifetime, flightTimeout, fmt.Errorf("the database did not answer within %v", flightTimeout))
 	defer cancel()
 	m.queries.Add(1)
@@ -107,7 +92,6 @@ func (m *Monitor) fly(f *flight) {
 	if f.err == nil {
 		m.judge(f, at)
 	}
-	f.ended = time.Now()
 	if m.lifetime.Err() != nil {
 		f.err = ErrClosed
 		return

@@ -75,7 +75,7 @@ func (f *flight) state() *web.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.shown == nil {
-		f.shown = &web.State{Picture: f.picture, Verdicts: f.verdicts, Past: f.past, Fleet: f.fleet, Sorted: incident.ByTrouble(f.picture, f.verdicts), Ended: f.ended}
+		f.shown = &web.State{Picture: f.picture, Verdicts: f.verdicts, Past: f.past, Fleet: f.fleet, Sorted: incident.ByTrouble(f.picture, f.verdicts), Ended: f.Ended()}
 	}
 	return f.shown
 }

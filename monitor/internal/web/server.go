@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/monitor/internal/shared"
 )
 
 // A LockServer is a lock server, or a store of leases, of a Site.
@@ -39,46 +40,31 @@ type serverReader struct {
 	last *serverRead // nil = none yet
 }
 
-// A serverRead is one read, and its waiting viewers. Its results are written before done is closed.
+// A serverRead is one read, and its waiting viewers.
 type serverRead struct {
-	done  chan struct{}
-	state serverState
-	ended time.Time
-}
+	shared.Read
 
-// fresh reports whether a viewer may use this read instead of a new one.
-func (f *serverRead) fresh() bool {
-	if f == nil {
-		return false
-	}
-	select {
-	case <-f.done:
-		return time.Since(f.ended) < serverEvery
-	default:
-		return true
-	}
+	state serverState
 }
 
 // look returns the newest state. If ctx ends, the read continues for other viewers, until siteWait.
 func (r *serverReader) look(ctx context.Context) serverState {
 	r.mu.Lock()
-	if !r.last.fresh() {
-		r.last = &serverRead{done: make(chan struct{})}
+	if r.last == nil || !r.last.Fresh(serverEvery) {
+		r.last = &serverRead{Read: shared.Begin()}
 		go r.run(r.last)
 	}
 	f := r.last
 	r.mu.Unlock()
-	select {
-	case <-f.done:
-		return f.state
-	case <-ctx.Done():
-		return serverState{err: context.Cause(ctx)}
+	if err := f.Wait(ctx); err != nil {
+		return serverState{err: err}
 	}
+	return f.state
 }
 
 // run reads the server. List can be code of the program: it may panic, end its goroutine, or never return.
 func (r *serverReader) run(f *serverRead) {
-	defer close(f.done)
+	defer f.End()
 	ctx, cancel := context.WithTimeout(context.Background(), siteWait)
 	defer cancel()
 	err := background.Outlive(func() error {
@@ -88,7 +74,6 @@ func (r *serverReader) run(f *serverRead) {
 	if err != nil {
 		f.state = serverState{err: err}
 	}
-	f.ended = time.Now()
 }
 
 func (r *serverReader) read(ctx context.Context) (s serverState) {
