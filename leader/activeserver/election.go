@@ -51,16 +51,15 @@ func New(c Config) (*Election, error) {
 
 // Active implements leaseserver.Election.
 func (e *Election) Active() (url string, self bool, changed <-chan struct{}) {
-	identity, self, changed := e.active()
-	url, _, _ = strings.Cut(identity, "#")
+	url, _, self, changed = e.ActiveProcess()
 	return url, self, changed
 }
 
-// Process implements leaseserver.IdentifyingElection.
-func (e *Election) Process() string {
-	identity, _, _ := e.active()
-	_, process, _ := strings.Cut(identity, "#")
-	return process
+// ActiveProcess implements leaseserver.IdentifyingElection.
+func (e *Election) ActiveProcess() (url, process string, self bool, changed <-chan struct{}) {
+	identity, self, changed := e.active()
+	url, process, _ = strings.Cut(identity, "#")
+	return url, process, self, changed
 }
 
 // active returns the identity of the active server's process, "" = it is not known, and the rest of Active.

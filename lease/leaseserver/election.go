@@ -32,9 +32,9 @@ type Election interface {
 type IdentifyingElection interface {
 	Election
 
-	// Process returns an identifier of the active server's process: up to 64 letters and digits, the same for all
-	// servers of the store. "" = it is not known.
-	Process() string
+	// ActiveProcess returns the answers of Active, and an identifier of the active server's process: up to 64 letters
+	// and digits, the same for all servers of the store. "" = it is not known.
+	ActiveProcess() (url, process string, self bool, changed <-chan struct{})
 }
 
 // ElectionLock is the name of the lease that elects the active server, if the election uses a lease.

@@ -105,10 +105,10 @@ func (s *Server) Configure(h *http.Server) {
 
 // elected returns the active server, and the other answers of Election.Active.
 func (f *forwarder) elected() (active place, self bool, changed <-chan struct{}) {
-	url, self, changed := f.peers.Election.Active()
-	active.url = url
-	if e, ok := f.peers.Election.(IdentifyingElection); ok && url != "" {
-		active.process = e.Process()
+	if e, ok := f.peers.Election.(IdentifyingElection); ok {
+		active.url, active.process, self, changed = e.ActiveProcess()
+	} else {
+		active.url, self, changed = f.peers.Election.Active()
 	}
 	return active, self, changed
 }

@@ -37,33 +37,27 @@ func NewElection() *Election { return &Election{changed: make(chan struct{})} }
 
 // Active implements leaseserver.Election.
 func (e *Election) Active() (url string, self bool, changed <-chan struct{}) {
+	url, _, self, changed = e.ActiveProcess()
+	return url, self, changed
+}
+
+// ActiveProcess implements leaseserver.IdentifyingElection. The process is "" unless BelieveProcess was called.
+func (e *Election) ActiveProcess() (url, process string, self bool, changed <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.active, e.active == e.own && e.own != "", e.changed
+	return e.active, e.process, e.active == e.own && e.own != "", e.changed
 }
 
 // Believe makes the server believe that the one at url is active.
-func (e *Election) Believe(url string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.active = url
-	close(e.changed)
-	e.changed = make(chan struct{})
-}
+func (e *Election) Believe(url string) { e.BelieveProcess(url, "") }
 
 // BelieveProcess makes the server believe that this process at url is active.
 func (e *Election) BelieveProcess(url, process string) {
 	e.mu.Lock()
-	e.process = process
-	e.mu.Unlock()
-	e.Believe(url)
-}
-
-// Process implements leaseserver.IdentifyingElection. It is "" unless BelieveProcess was called.
-func (e *Election) Process() string {
-	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.process
+	e.active, e.process = url, process
+	close(e.changed)
+	e.changed = make(chan struct{})
 }
 
 // NewPeer starts a peer that polls at this interval, never if it is negative. Nobody is active.
