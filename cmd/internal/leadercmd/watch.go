@@ -40,35 +40,26 @@ looks is not seen. While the backend cannot be reached, it says so on stderr and
 
 // watch prints changes. It ends without an error when ctx ends. The first query must succeed.
 func watch(ctx context.Context, app *program.App, election *Election, interval time.Duration) error {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
 	var last *leadership
-	for {
-		holder, ok, err := election.Backend.Leader(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil && last == nil:
-			return program.Unavailable(ctx, err)
-		case err != nil:
-			app.Logger().Warn("looking for the leader failed", slog.Any("error", err))
-		default:
-			now := time.Now()
-			l := leadershipOf(election.Name, holder, ok)
-			l.Time = &now
-			if last == nil || !last.same(l) {
-				if err := printChange(app, l); err != nil {
-					return err
-				}
-				last = &l
+	return program.Watch[leadership]{
+		Interval: interval, Failed: func(err error) { app.Logger().Warn("looking for the leader failed", slog.Any("error", err)) },
+		Look: func(ctx context.Context) (leadership, error) {
+			holder, ok, err := election.Backend.Leader(ctx)
+			if err != nil {
+				return leadership{}, program.Unavailable(ctx, err)
 			}
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+			return leadershipOf(election.Name, holder, ok), nil
+		},
+		Show: func(l leadership) error {
+			now := time.Now()
+			l.Time = &now
+			if last != nil && last.same(l) {
+				return nil
+			}
+			last = &l
+			return printChange(app, l)
+		},
+	}.Run(ctx)
 }
 
 // printChange prints one change of a stream. For a stream, json is printed as lines.

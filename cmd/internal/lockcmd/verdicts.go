@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/program"
-	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/monitor"
 )
 
@@ -152,19 +150,13 @@ func (j *judge) follow(ctx context.Context) error {
 	var before []monitor.Verdict
 	var failed error
 	raised := false
-	for first := true; ctx.Err() == nil; first = false {
-		v, err := looker.Judge(ctx)
-		if err == nil {
-			err = v.Primary()
-		}
-		switch {
-		case ctx.Err() != nil:
-		case err != nil && first:
-			return err
-		case err != nil:
+	err = program.Watch[lookup.View]{
+		Interval: j.interval, Failed: func(err error) {
 			failed = err
-			j.app.Logger().Debug("nothing was seen", slog.Any("error", err)) // the monitor logs when a failure begins and ends
-		default:
+			notSeen(j.app)(err)
+		},
+		Look: func(ctx context.Context) (lookup.View, error) { return ofPrimary(looker.Judge(ctx)) },
+		Show: func(v lookup.View) error {
 			failed = nil
 			now := j.shown(v)
 			raised = raised || troubled(now)
@@ -175,15 +167,13 @@ func (j *judge) follow(ctx context.Context) error {
 				}
 			}
 			before = open
-		}
-		if pause.For(ctx, j.interval) != nil {
-			break
-		}
-	}
+			return nil
+		},
+	}.Run(ctx)
 	if whole.Err() != nil {
 		failed = nil // the user ended it
 	}
-	return cmp.Or(j.code(raised), failed)
+	return cmp.Or(err, j.code(raised), failed)
 }
 
 func (j *judge) write(c verdictChange) error {

@@ -1,6 +1,7 @@
 package lockcmd
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"runtime"
@@ -98,27 +99,20 @@ func (w *watcher) onScreen(ctx context.Context, screen tcell.Screen) error {
 
 // feed queries repeatedly.
 func (w *watcher) feed(ctx context.Context, looker *lookup.Looker, data chan<- watchui.Data) {
-	ticker := time.NewTicker(w.interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		select {
-		case data <- w.look(ctx, looker):
-		case <-ctx.Done():
-			return
-		}
-	}
+	_ = program.Watch[watchui.Data]{
+		Interval: w.interval, Look: func(ctx context.Context) (watchui.Data, error) { return w.look(ctx, looker), nil },
+		Show: func(d watchui.Data) error {
+			select {
+			case data <- d:
+			case <-ctx.Done():
+			}
+			return nil
+		},
+	}.Run(ctx) // the screen shows errors too
 }
 
 func (w *watcher) look(ctx context.Context, looker *lookup.Looker) watchui.Data {
-	v, err := looker.Judge(ctx)
-	if err == nil {
-		err = v.Primary()
-	}
+	v, err := ofPrimary(looker.Judge(ctx))
 	if err != nil {
 		return watchui.Data{Err: err}
 	}
@@ -136,20 +130,11 @@ func (w *watcher) writeChanges(ctx context.Context) error {
 		return err
 	}
 	defer looker.Close()
-	ticker := time.NewTicker(w.interval)
-	defer ticker.Stop()
 	var before monitor.Snapshot
-	for first := true; ; first = false {
-		v, err := looker.Look(ctx)
-		if err == nil {
-			err = v.Primary()
-		}
-		switch {
-		case err != nil && first:
-			return interrupted(ctx, err)
-		case err != nil:
-			w.app.Logger().Debug("nothing was seen", slog.Any("error", err)) // the monitor logs when a failure begins and ends
-		default:
+	return program.Watch[lookup.View]{
+		Interval: w.interval, Failed: notSeen(w.app),
+		Look: func(ctx context.Context) (lookup.View, error) { return ofPrimary(looker.Look(ctx)) },
+		Show: func(v lookup.View) error {
 			w.filter.apply(&v, lookup.Selection{})
 			for _, c := range changes(before, v.Snapshot) {
 				if err := w.app.PrintLine(c); err != nil {
@@ -157,13 +142,19 @@ func (w *watcher) writeChanges(ctx context.Context) error {
 				}
 			}
 			before = v.Snapshot
-		}
-		select {
-		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
-		}
-	}
+		},
+	}.Run(ctx)
+}
+
+// ofPrimary returns a look, or an error if it was at a standby.
+func ofPrimary(v lookup.View, err error) (lookup.View, error) {
+	return v, cmp.Or(err, v.Primary())
+}
+
+// notSeen logs a look that failed. The monitor logs when a failure begins and ends.
+func notSeen(app *program.App) func(error) {
+	return func(err error) { app.Logger().Debug("nothing was seen", slog.Any("error", err)) }
 }
 
 // interrupted returns err, unless ctx ended: that is the requested end.
