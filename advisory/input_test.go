@@ -17,6 +17,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/namespace"
@@ -119,7 +120,7 @@ func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		ctx := t.Context()
 		_, err := l.Acquire(ctx, namespace.Key{})
 		require.ErrorIs(t, err, namespace.ErrInvalidKey)
@@ -174,7 +175,7 @@ func TestAFullLockTableIsTypedAndTheLockerRecovers(t *testing.T) {
 		t.Helper()
 		server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20"}})
 		dsn := server.DSN("")
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		conn, err := work.Acquire(t.Context())
 		require.NoError(t, err)
 		defer conn.Release()

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -14,7 +15,7 @@ func TestALockTellsItsSession(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		lock, err := l.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
 		var pid uint32

@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/advisory/advisorytest"
 	"github.com/pglatch/pglatch/internal/lossreason"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -52,7 +53,7 @@ func TestTheReasonOfARealLossIsWhatWasDone(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		lock, err := l.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
 		_, err = work.Exec(t.Context(), "SELECT pg_terminate_backend($1)", int32(lock.PID()))

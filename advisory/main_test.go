@@ -47,15 +47,6 @@ func openAs(t *testing.T, config advisory.Config) *advisory.Locker {
 	return l
 }
 
-// workPool is the application's own pool on the same database.
-func workPool(t *testing.T, dsn string) *pgxpool.Pool {
-	t.Helper()
-	pool, err := pgxpool.New(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return pool
-}
-
 // locks counts the rows of pg_locks for advisory locks of the database.
 func locks(t *testing.T, pool *pgxpool.Pool, granted bool) int {
 	t.Helper()

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -70,7 +71,7 @@ func TestSessionsThatEndDuringBatchesLoseLocksAndLeaveNothing(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd", Wait: advisory.NoTimeout}), workPool(t, dsn)
+	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd", Wait: advisory.NoTimeout}), dbtest.Pool(t, dsn)
 	c := startCrowd(t, l, 100)
 	for range 30 {
 		seen := c.cycles.Load()
@@ -91,7 +92,7 @@ func TestBatchesThatAreCanceledLoseNothing(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd", Wait: advisory.NoTimeout}), workPool(t, dsn)
+	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd", Wait: advisory.NoTimeout}), dbtest.Pool(t, dsn)
 	c := startCrowd(t, l, 100)
 	for range soak.Size(t, 100, 500) {
 		_, err := work.Exec(t.Context(), "SELECT pg_cancel_backend(pid), pg_sleep(0.001) FROM pg_stat_activity WHERE "+lockSessions)
@@ -108,7 +109,7 @@ func TestBatchesThatAreCanceledLoseNothing(t *testing.T) {
 func TestTenThousandLocksLiveOnTwoConnections(t *testing.T) {
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "256"}})
 	l := open(t, advisory.Config{DSN: server.DSN(""), LocksPerConn: 5_000, MaxLocks: 10_000, Wait: advisory.NoTimeout})
-	work := workPool(t, server.DSN(""))
+	work := dbtest.Pool(t, server.DSN(""))
 	const n = 10_000
 	runtime.GC()
 	var before, after runtime.MemStats
@@ -201,7 +202,7 @@ func TestABatchInAFullLockTableKeepsWhatItGotAndTypesTheRest(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20"}})
 	dsn := server.DSN("")
-	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: many, MaxLocks: 1_000_000, Wait: advisory.NoTimeout}), workPool(t, dsn)
+	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: many, MaxLocks: 1_000_000, Wait: advisory.NoTimeout}), dbtest.Pool(t, dsn)
 	conn, err := work.Acquire(t.Context()) // before the server takes no new connections
 	require.NoError(t, err)
 	defer conn.Release()
@@ -353,7 +354,7 @@ func TestASilentServerIsALossForAllBeforeTheServerLetsGo(t *testing.T) {
 			proxied, err := proxy.URL(dsn)
 			require.NoError(t, err)
 			l := open(t, advisory.Config{DSN: proxied, LocksPerConn: many, SessionTTL: 6 * time.Second})
-			work := workPool(t, dsn)
+			work := dbtest.Pool(t, dsn)
 			const n = 50
 			taken := takeMany(t, l, n)
 			eventually(t, func() bool { return traffic || l.SessionStats().Watches > 0 })

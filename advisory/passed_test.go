@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/soak"
 )
@@ -251,7 +252,7 @@ func (s *storm) section(ctx context.Context, l *advisory.Locker, key int) claim 
 func (s *storm) run(prepare func(*advisory.Locker)) (overlapping int) {
 	s.t.Helper()
 	dsn := pgtest.DSN(s.t)
-	s.work = workPool(s.t, dsn)
+	s.work = dbtest.Pool(s.t, dsn)
 	defer s.work.Close() // the next storm needs the server's connections
 	s.kills.Store(soak.Size[int64](s.t, 40, 100))
 	var wg sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
@@ -21,14 +22,14 @@ func TestALockerWorksForARoleWhoseTimeoutsEndEverything(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		server := pgtest.StartServer(t, pgserver.Options{})
-		admin := workPool(t, server.DSN(""))
+		admin := dbtest.Pool(t, server.DSN(""))
 		_, err := admin.Exec(t.Context(), `CREATE ROLE app LOGIN; ALTER ROLE app SET statement_timeout = '1ms'; ALTER ROLE app SET lock_timeout = '1ms';
 			ALTER ROLE app SET default_transaction_isolation = serializable; ALTER ROLE app SET default_transaction_read_only = on; ALTER ROLE app SET default_transaction_deferrable = on`)
 		require.NoError(t, err)
 		u, err := url.Parse(server.DSN(""))
 		require.NoError(t, err)
 		u.User = url.User("app")
-		_, err = workPool(t, u.String()).Exec(t.Context(), "SELECT pg_sleep(1)")
+		_, err = dbtest.Pool(t, u.String()).Exec(t.Context(), "SELECT pg_sleep(1)")
 		// Not its text: a timeout that ends in the moment in which its statement does cancels the next
 		// one, whose error then names a user's request.
 		require.Equal(t, sqlstate.QueryCanceled, sqlstate.Of(err), "the control: %v", err)

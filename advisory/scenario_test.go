@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/soak"
 )
@@ -18,7 +19,7 @@ func TestScenario_BlockingLockAcquisition(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		_, err := work.Exec(t.Context(), "CREATE TABLE events (id int)")
 		require.NoError(t, err)
 
@@ -43,7 +44,7 @@ func TestScenario_LockTimeout(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		a, b, work := open(t, advisory.Config{DSN: dsn, ApplicationName: "holder"}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		a, b, work := open(t, advisory.Config{DSN: dsn, ApplicationName: "holder"}), open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		lock, err := a.Acquire(t.Context(), agents.ID(42))
 		require.NoError(t, err)
 
@@ -105,7 +106,7 @@ func TestScenario_ReentrancyDetection(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		a, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		a, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		err := a.Do(t.Context(), agents.ID(42), func(ctx context.Context) error {
 			err := a.Do(ctx, agents.ID(42), func(context.Context) error { return nil })
 			require.ErrorIs(t, err, advisory.ErrReentrant)
@@ -138,7 +139,7 @@ func TestScenario_ConnectionCleanupOnException(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		a, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		a, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		failure := errors.New("failure")
 		require.ErrorIs(t, a.Do(t.Context(), agents.ID(42), func(context.Context) error { return failure }), failure)
 		require.Zero(t, locks(t, work, true))
@@ -159,7 +160,7 @@ func TestScenario_PostgreSQLBug17686(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		won, timedOut := 0, 0
 		n := soak.Size(t, 30, 100)
 		i := 0

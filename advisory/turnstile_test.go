@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -22,7 +23,7 @@ func TestErrorsNameTheHolderOfTheKeyAndNotWhoWaitsFirst(t *testing.T) {
 		}{{"among writers", false}, {"a reader behind a writer", true}} {
 			t.Run(c.name, func(t *testing.T) {
 				dsn := pgtest.DSN(t)
-				key, work := agents.ID(42), workPool(t, dsn)
+				key, work := agents.ID(42), dbtest.Pool(t, dsn)
 				named := func(name string, shared bool) *advisory.Locker {
 					return open(t, advisory.Config{DSN: dsn, ApplicationName: name}).With(advisory.Options{Shared: shared})
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -19,7 +20,7 @@ func TestLockTxEndsItsWaitBeforeItsContextDoes(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, tx := open(t, advisory.Config{DSN: dsn}), begin(t, workPool(t, dsn))
+		l, tx := open(t, advisory.Config{DSN: dsn}), begin(t, dbtest.Pool(t, dsn))
 		lock, err := l.Acquire(t.Context(), agents.ID(2))
 		require.NoError(t, err)
 		before := settingsOf(t, tx)
@@ -33,7 +34,7 @@ func TestLockTxEndsItsWaitBeforeItsContextDoes(t *testing.T) {
 		require.NotNil(t, timeout.Holder)
 		require.Equal(t, lock.PID(), timeout.Holder.PID)
 		require.Equal(t, before, settingsOf(t, tx), "the transaction goes on")
-		require.Equal(t, 2, locks(t, workPool(t, dsn), true), "it has the lock that it got before")
+		require.Equal(t, 2, locks(t, dbtest.Pool(t, dsn), true), "it has the lock that it got before")
 		require.NoError(t, lock.Release())
 		require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, agents.ID(2)))
 		require.NoError(t, tx.Commit(t.Context()))
@@ -56,7 +57,7 @@ func (tx lateTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comm
 
 func TestAStatementOfLockTxMayBeLate(t *testing.T) {
 	t.Parallel()
-	work := workPool(t, pgtest.DSN(t))
+	work := dbtest.Pool(t, pgtest.DSN(t))
 	holder, tx := begin(t, work), begin(t, work)
 	require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.TxOptions{}, agents.ID(1)))
 	var err error
@@ -73,7 +74,7 @@ func TestAStatementOfLockTxMayBeLate(t *testing.T) {
 
 func TestLockTxOfAContextThatHasEndedSendsNothing(t *testing.T) {
 	t.Parallel()
-	tx := begin(t, workPool(t, pgtest.DSN(t)))
+	tx := begin(t, dbtest.Pool(t, pgtest.DSN(t)))
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	require.ErrorIs(t, advisory.LockTx(ctx, tx, advisory.TxOptions{}, agents.ID(1)), context.DeadlineExceeded)
@@ -84,7 +85,7 @@ func TestLockTxOfAContextThatHasEndedSendsNothing(t *testing.T) {
 // for a context with a deadline.
 func TestACanceledLockTxEndsTheTransaction(t *testing.T) {
 	t.Parallel()
-	work := workPool(t, pgtest.DSN(t))
+	work := dbtest.Pool(t, pgtest.DSN(t))
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		holder, tx := begin(t, work), begin(t, work)
 		require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.TxOptions{}, agents.ID(1)))
@@ -110,7 +111,7 @@ func TestLockTxRespectsTheTransactionsLockTimeout(t *testing.T) {
 		t.Helper()
 		for _, options := range []advisory.TxOptions{{Wait: advisory.NoTimeout}, {Wait: advisory.NoTimeout, Shared: true}} {
 			dsn := pgtest.DSN(t)
-			l, tx := open(t, advisory.Config{DSN: dsn}), begin(t, workPool(t, dsn))
+			l, tx := open(t, advisory.Config{DSN: dsn}), begin(t, dbtest.Pool(t, dsn))
 			lock, err := l.Acquire(t.Context(), agents.ID(1))
 			require.NoError(t, err)
 			_, err = tx.Exec(t.Context(), "SET LOCAL lock_timeout = '100ms'")
@@ -140,9 +141,9 @@ func TestLockTxRespectsTheTransactionsLockTimeout(t *testing.T) {
 func TestADefaultLockTimeoutDoesNotEndTheWaitOfLockTx(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	_, err := workPool(t, dsn).Exec(t.Context(), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 5', current_database()); END $$")
+	_, err := dbtest.Pool(t, dsn).Exec(t.Context(), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 5', current_database()); END $$")
 	require.NoError(t, err)
-	work := workPool(t, dsn)
+	work := dbtest.Pool(t, dsn)
 	holder, tx := begin(t, work), begin(t, work)
 	require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.TxOptions{}, agents.ID(1)))
 	before := settingsOf(t, tx)

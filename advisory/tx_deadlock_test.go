@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -40,7 +41,7 @@ func first(a, b <-chan error) (isA bool, other <-chan error, err error) {
 
 func TestACircleOfTransactionsEndsAndIsNamed(t *testing.T) {
 	t.Parallel()
-	work := workPool(t, pgtest.DSN(t))
+	work := dbtest.Pool(t, pgtest.DSN(t))
 	a, b := begin(t, work), begin(t, work)
 	ofA, ofB := circle(t, a, b, advisory.TxOptions{Wait: advisory.NoTimeout})
 	isA, other, err := first(ofA, ofB)
@@ -67,7 +68,7 @@ func TestACircleOfTransactionsEndsAndIsNamed(t *testing.T) {
 // The circle is closed by calls that have other keys, and other namespaces, than the calls that took the locks.
 func TestACircleIsNamedByTheKeysOfEarlierCalls(t *testing.T) {
 	t.Parallel()
-	work := workPool(t, pgtest.DSN(t))
+	work := dbtest.Pool(t, pgtest.DSN(t))
 	a, b, c := begin(t, work), begin(t, work), begin(t, work)
 	text := func(number int, name, entity string) namespace.Key {
 		key, err := namespace.Must(number, name).Text(entity)
@@ -111,7 +112,7 @@ func TestACircleIsNamedByTheKeysOfEarlierCalls(t *testing.T) {
 // deadlock_timeout makes that LockTx; otherwise the statement could end with 40P01.
 func TestACircleThroughARowIsFound(t *testing.T) {
 	t.Parallel()
-	work := workPool(t, pgtest.DSN(t))
+	work := dbtest.Pool(t, pgtest.DSN(t))
 	_, err := work.Exec(t.Context(), "CREATE TABLE account (balance int); INSERT INTO account VALUES (1)")
 	require.NoError(t, err)
 	a, b := begin(t, work), begin(t, work)
@@ -142,7 +143,7 @@ func TestACircleThroughARowIsFound(t *testing.T) {
 // The control: with waits below deadlock_timeout the circle is not found.
 func TestACircleOfShortWaitsTimesOut(t *testing.T) {
 	t.Parallel()
-	work := workPool(t, pgtest.DSN(t))
+	work := dbtest.Pool(t, pgtest.DSN(t))
 	a, b := begin(t, work), begin(t, work)
 	for _, tx := range []pgx.Tx{a, b} { // a wait of a busy server can last for longer than the default
 		_, err := tx.Exec(t.Context(), "SET LOCAL deadlock_timeout = '1h'")
@@ -212,7 +213,7 @@ func (c *waitCounter) Exec(ctx context.Context, sql string, args ...any) (pgconn
 func TestAConnectionThatCarriesALockAndWaitsForAnotherCallerIsNoCircle(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	work, l := workPool(t, dsn), openAs(t, advisory.Config{DSN: dsn, LocksPerConn: 2, MaxConns: 2, Wait: advisory.NoTimeout})
+	work, l := dbtest.Pool(t, dsn), openAs(t, advisory.Config{DSN: dsn, LocksPerConn: 2, MaxConns: 2, Wait: advisory.NoTimeout})
 	carried := map[int64]*advisory.Lock{}
 	for _, id := range []int64{11, 12, 13} { // on both connections
 		lock, err := l.Acquire(t.Context(), agents.ID(id))

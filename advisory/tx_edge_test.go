@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
@@ -23,7 +24,7 @@ func TestLockTxOnAStandbyIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, standby.Close()) })
 	for _, server := range []*pgserver.Server{standby, primary} {
-		tx := begin(t, workPool(t, server.DSN("")))
+		tx := begin(t, dbtest.Pool(t, server.DSN("")))
 		for name, err := range map[string]error{
 			"wait": advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, agents.ID(1)), "wait of readers": advisory.LockTx(t.Context(), tx, advisory.TxOptions{Shared: true}, agents.ID(2)),
 			"try": advisory.LockTx(t.Context(), tx, advisory.TxOptions{Try: true}, agents.ID(3), agents.ID(4)), "try of readers": advisory.LockTx(t.Context(), tx, advisory.TxOptions{Shared: true, Try: true}, agents.ID(5)),
@@ -55,7 +56,7 @@ func TestLockTxWaitsForLongerThanTheStatementTimeout(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		lock, err := l.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
 		tx := begin(t, work)
@@ -97,7 +98,7 @@ func (tx canceledTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.
 
 func TestAWaitThatIsCanceledBeforeItBeginsLeavesTheSettingsAsTheyWere(t *testing.T) {
 	t.Parallel()
-	work := workPool(t, pgtest.DSN(t))
+	work := dbtest.Pool(t, pgtest.DSN(t))
 	holder, tx := begin(t, work), begin(t, work)
 	require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.TxOptions{}, agents.ID(1)))
 	_, err := tx.Exec(t.Context(), "SET LOCAL statement_timeout = '123456ms'")
@@ -114,7 +115,7 @@ func TestErrorsNameAPreparedTransaction(t *testing.T) {
 	dsn := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_prepared_transactions": "2"}}).DSN("")
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
-		work, name, key := workPool(t, dsn), strings.ReplaceAll(t.Name(), "/", " "), agents.ID(1)
+		work, name, key := dbtest.Pool(t, dsn), strings.ReplaceAll(t.Name(), "/", " "), agents.ID(1)
 		if strings.Contains(name, "multiplexed") {
 			key = agents.ID(2)
 		}

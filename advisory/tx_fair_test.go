@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -57,7 +58,7 @@ type scene struct {
 func newScene(t *testing.T, first advisory.TxOptions) scene {
 	t.Helper()
 	dsn := pgtest.DSN(t)
-	s := scene{work: workPool(t, dsn), writer: open(t, advisory.Config{DSN: dsn, Wait: advisory.NoTimeout})}
+	s := scene{work: dbtest.Pool(t, dsn), writer: open(t, advisory.Config{DSN: dsn, Wait: advisory.NoTimeout})}
 	s.first = begin(t, s.work)
 	require.NoError(t, advisory.LockTx(t.Context(), s.first, first, agents.ID(1)))
 	locked := make(chan *advisory.Lock, 1)
@@ -118,7 +119,7 @@ func TestLockersReadersDoNotPassATransactionThatWaitsAsAWriter(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		work := workPool(t, dsn)
+		work := dbtest.Pool(t, dsn)
 		readers := open(t, advisory.Config{DSN: dsn}).With(advisory.Options{Shared: true, Wait: advisory.NoTimeout})
 		others := open(t, advisory.Config{DSN: dsn}).With(advisory.Options{Shared: true, Wait: advisory.NoTimeout})
 		first, err := readers.Acquire(t.Context(), agents.ID(1))

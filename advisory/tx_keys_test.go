@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -22,7 +23,7 @@ func TestLockTxTakesSeveralKeysInOneOrder(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		text, err := agents.Text("acme")
 		require.NoError(t, err)
 		keys := []namespace.Key{text, agents.ID(3), agents.ID(1), agents.ID(3), agents.ID(2)}
@@ -59,7 +60,7 @@ func TestLockTxWaitsForEachKeyThatIsHeld(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		var held []*advisory.Lock
 		for _, id := range []int32{1, 3} {
 			lock, err := l.Acquire(t.Context(), agents.ID(int64(id)))
@@ -89,7 +90,7 @@ func TestATryOfLockTxTakesAllKeysOrNone(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		lock, err := l.Acquire(t.Context(), agents.ID(2))
 		require.NoError(t, err)
 		tx, err := work.Begin(t.Context())

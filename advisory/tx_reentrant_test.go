@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -18,7 +19,7 @@ func TestLockTxInsideALockOnTheSameKeyIsReentrantOnlyWhileThatIsHeld(t *testing.
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		lock, err := l.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
 		ctx := context.WithoutCancel(lock.Context())
@@ -50,14 +51,14 @@ func TestLockTxOfACarriedKeyLocksNothing(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		carried, err := l.Acquire(t.Context(), agents.ID(2))
 		require.NoError(t, err)
 		tx := &waitCounter{Tx: begin(t, work)}
 		requireReentrant(t, advisory.LockTx(carried.Context(), tx, advisory.TxOptions{}, agents.ID(1), agents.ID(2)), tx, agents.ID(2))
 		requireReentrant(t, advisory.LockTx(carried.Context(), tx, advisory.TxOptions{Try: true}, agents.ID(1), agents.ID(2)), tx, agents.ID(2))
 
-		elsewhere := begin(t, workPool(t, pgtest.DSN(t)))
+		elsewhere := begin(t, dbtest.Pool(t, pgtest.DSN(t)))
 		require.NoError(t, advisory.LockTx(carried.Context(), elsewhere, advisory.TxOptions{}, agents.ID(2)), "the key of another database is another one")
 		require.NoError(t, elsewhere.Rollback(t.Context()))
 		require.NoError(t, carried.Release())
@@ -69,7 +70,7 @@ func TestLockTxFindsACarriedKeyOnEachConnectionOfAnAcquireAll(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		holder := begin(t, work)
 		require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.TxOptions{}, agents.ID(2)))
 		locked := make(chan *advisory.Lock, 1)
@@ -96,7 +97,7 @@ func TestLockTxFindsACarriedSharedLock(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
 		shared := advisory.TxOptions{Shared: true}
-		work := workPool(t, dsn)
+		work := dbtest.Pool(t, dsn)
 		reader := begin(t, work)
 		require.NoError(t, advisory.LockTx(t.Context(), reader, shared, agents.ID(1)))
 		l := open(t, advisory.Config{DSN: dsn})
@@ -135,7 +136,7 @@ func TestTimeoutsSayThatTheHolderIsInThisProcess(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn, short := pgtest.DSN(t), 50*time.Millisecond
-		l, other, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, other, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		do := func(l *advisory.Locker) func() error {
 			return func() error { return l.With(advisory.Options{Wait: short}).Do(t.Context(), agents.ID(1), noWork) }
 		}

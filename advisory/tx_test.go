@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/statements"
 	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
@@ -25,7 +26,7 @@ func TestLockTxHoldsTheLockUntilTheTransactionEnds(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn, MaxConns: 1}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn, MaxConns: 1}), dbtest.Pool(t, dsn)
 		text, err := agents.Text("acme")
 		require.NoError(t, err)
 		tx, err := work.Begin(t.Context())
@@ -48,7 +49,7 @@ func TestLockTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		l, work := open(t, advisory.Config{DSN: dsn}), dbtest.Pool(t, dsn)
 		lock, err := l.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
 		tx, err := work.Begin(t.Context())
@@ -220,7 +221,7 @@ func TestDifferentKeysAreNoDifferentStatements(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		counter := server.Count(t)
-		work := workPool(t, counter.DSN)
+		work := dbtest.Pool(t, counter.DSN)
 		db, err := sql.Open("pgx", counter.DSN)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = db.Close() })

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/adapters/riverlock"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 )
 
 // Backlog compares how long two clients take for jobs of one key, and of four: with jobs
@@ -45,7 +46,7 @@ func workBacklog(b *testing.B, ours bool, jobs, keys int, each time.Duration) ti
 	b.Helper()
 	dsn := database(b)
 	left := make(chan struct{}, jobs)
-	insert, err := river.NewClient(riverpgxv5.New(pool(b, dsn)), &river.Config{})
+	insert, err := river.NewClient(riverpgxv5.New(dbtest.Pool(b, dsn)), &river.Config{})
 	require.NoError(b, err)
 	for i := range jobs {
 		_, err := insert.Insert(b.Context(), syncArgs{Agent: int64(i % keys)}, nil)
@@ -53,7 +54,7 @@ func workBacklog(b *testing.B, ours bool, jobs, keys int, each time.Duration) ti
 	}
 	var clients []*river.Client[pgx.Tx]
 	for range 2 {
-		db, locker := pool(b, dsn), openLocker(b, dsn)
+		db, locker := dbtest.Pool(b, dsn), openLocker(b, dsn)
 		work := func(context.Context) error {
 			<-time.After(each)
 			left <- struct{}{}

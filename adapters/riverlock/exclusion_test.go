@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/adapters/riverlock"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 )
 
 // backlog inserts jobs of some agents into two queues, which two nodes work, and waits until
@@ -39,7 +40,7 @@ func TestJobsOfOneKeyNeverOverlapAndAllAreWoken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn, inside := database(t), newGauge()
-			work := pool(t, dsn)
+			work := dbtest.Pool(t, dsn)
 			var first sync.Once
 			// Nobody is worked again by the end of a snooze.
 			done := backlog(t, dsn, &riverlock.Config{Wait: wait, Snooze: time.Hour}, 60, 3, func(ctx context.Context, job *river.Job[syncArgs]) error {

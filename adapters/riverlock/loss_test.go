@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/riverlock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 )
 
 // terminateHolder ends the session that has the lock of agent 42; locks of other tests' databases
@@ -26,7 +27,7 @@ func TestALostLockEndsTheJobWhichIsRetried(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	causes := make(chan error, 1)
-	admin := pool(t, dsn)
+	admin := dbtest.Pool(t, dsn)
 	n := startNode(t, dsn, never, func(ctx context.Context, job *river.Job[syncArgs]) error {
 		if job.Attempt > 1 {
 			return nil
@@ -72,7 +73,7 @@ func TestAJobThatWaitsWhenItsClientStopsUsesNoAttempt(t *testing.T) {
 func TestASnoozeUsesNoAttemptEvenOfAJobThatHasOnlyOne(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
-	db, locker := pool(t, dsn), openLocker(t, dsn)
+	db, locker := dbtest.Pool(t, dsn), openLocker(t, dsn)
 	locks, err := riverlock.New(locker, db, riverlock.Config{Key: riverlock.Args(keyOfAgent), Wait: -1})
 	require.NoError(t, err)
 	defer locks.Close()
@@ -106,7 +107,7 @@ func TestASnoozeUsesNoAttemptEvenOfAJobThatHasOnlyOne(t *testing.T) {
 func TestAJobWhoseLockNobodyCanHaveFails(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
-	db, locker := pool(t, dsn), openLocker(t, dsn)
+	db, locker := dbtest.Pool(t, dsn), openLocker(t, dsn)
 	locks, err := riverlock.New(locker, db, riverlock.Config{Key: riverlock.Args(keyOfAgent)})
 	require.NoError(t, err)
 	defer locks.Close()
@@ -119,7 +120,7 @@ func TestAJobWhoseLockNobodyCanHaveFails(t *testing.T) {
 func TestNewSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
-	locker, db := openLocker(t, dsn), pool(t, dsn)
+	locker, db := openLocker(t, dsn), dbtest.Pool(t, dsn)
 	key := riverlock.Args(keyOfAgent)
 	for field, try := range map[string]func() error{
 		"locker":        func() error { _, err := riverlock.New(nil, db, riverlock.Config{Key: key}); return err },

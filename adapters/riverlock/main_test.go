@@ -18,6 +18,7 @@ import (
 	"github.com/pglatch/pglatch/adapters/riverlock"
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -42,19 +43,11 @@ func keyOfAgent(a syncArgs) namespace.Key { return agents.ID(a.Agent) }
 func database(tb testing.TB) string {
 	tb.Helper()
 	dsn := pgtest.DSN(tb)
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool(tb, dsn)), nil)
+	migrator, err := rivermigrate.New(riverpgxv5.New(dbtest.Pool(tb, dsn)), nil)
 	require.NoError(tb, err)
 	_, err = migrator.Migrate(tb.Context(), rivermigrate.DirectionUp, nil)
 	require.NoError(tb, err)
 	return dsn
-}
-
-func pool(tb testing.TB, dsn string) *pgxpool.Pool {
-	tb.Helper()
-	pool, err := pgxpool.New(tb.Context(), dsn)
-	require.NoError(tb, err)
-	tb.Cleanup(pool.Close)
-	return pool
 }
 
 // openLocker is another process, as far as PostgreSQL is concerned.
@@ -80,7 +73,7 @@ type work = func(ctx context.Context, job *river.Job[syncArgs]) error
 // startNode starts a client that works the given queues. A nil config is none of ours.
 func startNode(tb testing.TB, dsn string, config *riverlock.Config, work work, queues ...string) *node {
 	tb.Helper()
-	n := &node{pool: pool(tb, dsn)}
+	n := &node{pool: dbtest.Pool(tb, dsn)}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, river.WorkFunc(work))
 	settings := &river.Config{

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/adapters/riverlock"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 )
 
 // never has no job worked again because time went by, and none wait in a worker.
@@ -145,7 +146,7 @@ func TestAUniqueJobStaysUniqueWhileItIsSnoozedAndWoken(t *testing.T) {
 func TestTheTablesOfRiverMayBeInASchema(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
-	admin := pool(t, dsn)
+	admin := dbtest.Pool(t, dsn)
 	_, err := admin.Exec(t.Context(), `CREATE SCHEMA "the jobs"`)
 	require.NoError(t, err)
 	for _, name := range []string{"river_job", "river_queue"} {

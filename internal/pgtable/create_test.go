@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -27,27 +28,27 @@ func tables(schema string) []pgtable.Table {
 func TestManyProcessesCreateTablesAtATime(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	pool := newPool(t, dsn)
+	pool := dbtest.Pool(t, dsn)
 	for range 5 {
 		var wg sync.WaitGroup
 		for range 10 {
-			other := newPool(t, dsn)
+			other := dbtest.Pool(t, dsn)
 			wg.Go(func() { assert.NoError(t, pgtable.Create(t.Context(), other, "", tables("public")...)) })
 		}
 		wg.Wait()
-		assert.True(t, one[bool](t, pool, "SELECT to_regclass('terms_n') IS NOT NULL"))
-		exec(t, pool, "DROP TABLE terms, orders")
+		assert.True(t, dbtest.One[bool](t, pool, "SELECT to_regclass('terms_n') IS NOT NULL"))
+		dbtest.Exec(t, pool, "DROP TABLE terms, orders")
 	}
 }
 
 func TestARoleThatMayNotCreateTables(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	pool := newPool(t, dsn)
-	exec(t, pool, "CREATE ROLE pgtable_plain; CREATE SCHEMA ops; GRANT USAGE ON SCHEMA ops TO pgtable_plain")
-	t.Cleanup(func() { exec(t, pool, "DROP OWNED BY pgtable_plain; DROP ROLE pgtable_plain") })
-	plain := newPool(t, strings.Replace(dsn, "?", "?options=-c%20role%3Dpgtable_plain%20-c%20default_transaction_read_only%3Don&", 1))
-	writer := newPool(t, strings.Replace(dsn, "?", "?options=-c%20role%3Dpgtable_plain&", 1))
+	pool := dbtest.Pool(t, dsn)
+	dbtest.Exec(t, pool, "CREATE ROLE pgtable_plain; CREATE SCHEMA ops; GRANT USAGE ON SCHEMA ops TO pgtable_plain")
+	t.Cleanup(func() { dbtest.Exec(t, pool, "DROP OWNED BY pgtable_plain; DROP ROLE pgtable_plain") })
+	plain := dbtest.Pool(t, strings.Replace(dsn, "?", "?options=-c%20role%3Dpgtable_plain%20-c%20default_transaction_read_only%3Don&", 1))
+	writer := dbtest.Pool(t, strings.Replace(dsn, "?", "?options=-c%20role%3Dpgtable_plain&", 1))
 	create := func() error { return pgtable.Create(t.Context(), plain, "Migrate", tables("ops")...) }
 
 	var refused *pgtable.CreateError
@@ -58,31 +59,31 @@ func TestARoleThatMayNotCreateTables(t *testing.T) {
 	require.ErrorAs(t, pgtable.Create(t.Context(), pool, "Migrate", tables("nowhere")...), &refused)
 	require.ErrorContains(t, refused, "the schema of the table nowhere.terms does not exist: create it, or use another table: ")
 
-	exec(t, pool, pgtable.SQL(tables("ops")...))
+	dbtest.Exec(t, pool, pgtable.SQL(tables("ops")...))
 	err = create()
 	assert.Equal(t, sqlstate.Privilege, sqlstate.Of(err))
 	assert.NotErrorAs(t, err, &refused, "it lacks rights on the tables")
-	exec(t, pool, "GRANT SELECT ON ops.terms, ops.orders TO pgtable_plain")
+	dbtest.Exec(t, pool, "GRANT SELECT ON ops.terms, ops.orders TO pgtable_plain")
 	require.NoError(t, create(), "nothing is to be done")
 }
 
 func TestATableThatLacksAColumnIsNotCompleted(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t, pgtest.DSN(t))
+	pool := dbtest.Pool(t, pgtest.DSN(t))
 	for _, column := range []string{"terms.name", "terms.n", "orders.kind"} {
-		exec(t, pool, pgtable.SQL(tables("public")...))
+		dbtest.Exec(t, pool, pgtable.SQL(tables("public")...))
 		table, name, _ := strings.Cut(column, ".")
-		exec(t, pool, "ALTER TABLE "+table+" DROP COLUMN "+name)
+		dbtest.Exec(t, pool, "ALTER TABLE "+table+" DROP COLUMN "+name)
 		create := func() { // with all tables, and with one missing
 			t.Helper()
 			assert.Equal(t, sqlstate.UndefinedColumn, sqlstate.Of(pgtable.Create(t.Context(), pool, "", tables("public")...)), column)
 		}
 		create()
 		if table == "terms" {
-			exec(t, pool, "DROP TABLE orders")
+			dbtest.Exec(t, pool, "DROP TABLE orders")
 			create()
-			assert.True(t, one[bool](t, pool, "SELECT to_regclass('orders') IS NULL"), "nothing was created")
+			assert.True(t, dbtest.One[bool](t, pool, "SELECT to_regclass('orders') IS NULL"), "nothing was created")
 		}
-		exec(t, pool, "DROP TABLE IF EXISTS terms, orders")
+		dbtest.Exec(t, pool, "DROP TABLE IF EXISTS terms, orders")
 	}
 }

@@ -49,7 +49,7 @@ func TestALeaderLearnsThatItsTableIsNotFitForTheNextOne(t *testing.T) {
 			b, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
 			lead(t, b, "a")
 			require.NoError(t, renewed(t, b))
-			judge.exec(c.sql)
+			judge.Exec(c.sql)
 			err := renewed(t, b)
 			if c.says == "" {
 				require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestALeaderLearnsThatItsTableIsNotFitForTheNextOne(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 			require.ErrorIs(t, err, leader.ErrPermanent)
 			if c.mend != "" {
-				judge.exec(c.mend)
+				judge.Exec(c.mend)
 				require.NoError(t, renewed(t, b))
 			}
 			release(t, b, "a")
@@ -72,19 +72,19 @@ func TestALeaderLearnsThatItsRoleLostItsRights(t *testing.T) {
 	t.Parallel()
 	server := startServer(t, nil)
 	admin := newJudge(t, server.DSN(""))
-	admin.exec("CREATE ROLE plain LOGIN; CREATE SCHEMA ops; GRANT USAGE ON SCHEMA ops TO plain")
-	admin.exec(postgres.Schema("ops.terms"))
-	admin.exec("GRANT SELECT, INSERT, UPDATE ON ops.terms TO plain")
+	admin.Exec("CREATE ROLE plain LOGIN; CREATE SCHEMA ops; GRANT USAGE ON SCHEMA ops TO plain")
+	admin.Exec(postgres.Schema("ops.terms"))
+	admin.Exec("GRANT SELECT, INSERT, UPDATE ON ops.terms TO plain")
 	b := newBackend(t, strings.Replace(server.DSN(""), "postgres@", "plain@", 1), func(c *postgres.Config) { c.CreateTable, c.Table = false, "ops.terms" })
 	lead(t, b, "a")
 	require.NoError(t, renewed(t, b))
 	for _, right := range []string{"SELECT ON ops.terms", "INSERT ON ops.terms", "UPDATE ON ops.terms", "USAGE ON SCHEMA ops"} {
-		admin.exec("REVOKE " + right + " FROM plain")
+		admin.Exec("REVOKE " + right + " FROM plain")
 		err := renewed(t, b)
 		require.ErrorContains(t, err, "GRANT SELECT, INSERT, UPDATE", right)
 		var table *postgres.TableError
 		require.ErrorAs(t, err, &table)
-		admin.exec("GRANT " + right + " TO plain")
+		admin.Exec("GRANT " + right + " TO plain")
 		require.NoError(t, renewed(t, b), right)
 	}
 }
@@ -95,7 +95,7 @@ func TestALeaderRenewsWhileItsTableIsLocked(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	b, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
 	lead(t, b, "a")
-	tx := judge.begin()
+	tx := judge.Begin()
 	_, err := tx.Exec(t.Context(), "LOCK TABLE pglatch_election IN ACCESS EXCLUSIVE MODE")
 	require.NoError(t, err)
 	require.NoError(t, renewed(t, b))
@@ -134,7 +134,7 @@ func TestAnElectorReportsThatItsTableIsGone(t *testing.T) {
 	defer func() { require.NoError(t, e.Shutdown(t.Context())) }()
 	require.NoError(t, e.WaitForLeadership(t.Context()))
 	term := e.Context()
-	newJudge(t, dsn).exec("DROP TABLE pglatch_election")
+	newJudge(t, dsn).Exec("DROP TABLE pglatch_election")
 	for end, told := time.After(lease), false; !told; {
 		select {
 		case err := <-errs: // a late renewal is an error, too

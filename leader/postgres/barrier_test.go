@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -29,10 +30,10 @@ func unhurried(c *postgres.Config) { c.GuardTimeout = -1 }
 // its leader's session. It returns what the statement will say.
 func stuck(t *testing.T, judge judge, a *postgres.Backend) (pid uint32, statement <-chan error) {
 	t.Helper()
-	judge.exec("CREATE TABLE row (i int); INSERT INTO row VALUES (1)")
-	_, err := judge.begin().Exec(t.Context(), "SELECT FROM row FOR UPDATE")
+	judge.Exec("CREATE TABLE row (i int); INSERT INTO row VALUES (1)")
+	_, err := judge.Begin().Exec(t.Context(), "SELECT FROM row FOR UPDATE")
 	require.NoError(t, err)
-	tx := judge.begin()
+	tx := judge.Begin()
 	require.NoError(t, postgres.Guard(lead(t, a, "a"), tx))
 	pid = pidOf(t, tx)
 	said := make(chan error, 1)
@@ -40,10 +41,10 @@ func stuck(t *testing.T, judge judge, a *postgres.Backend) (pid uint32, statemen
 		_, err := tx.Exec(context.Background(), "UPDATE row SET i = i + 1")
 		said <- err
 	}()
-	judge.eventually(func() bool {
-		return one[int](judge, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'", pid) == 1
+	judge.Until(func() bool {
+		return dbtest.Ask[int](judge, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'", pid) == 1
 	})
-	judge.terminate(judge.holder())
+	judge.Terminate(judge.holder())
 	return pid, said
 }
 
@@ -56,7 +57,7 @@ func TestATakeoverEndsAGuardedTransactionThatOutlivesTheGuardTimeout(t *testing.
 		hurried(c)
 		c.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 	})
-	bystander := judge.begin()
+	bystander := judge.Begin()
 	_, err := bystander.Exec(t.Context(), "SELECT pg_advisory_xact_lock(4711)")
 	require.NoError(t, err)
 	_, statement := stuck(t, judge, a)
@@ -64,7 +65,7 @@ func TestATakeoverEndsAGuardedTransactionThatOutlivesTheGuardTimeout(t *testing.
 	require.Equal(t, "57P01", sqlstate.Of(<-statement), "terminated by an administrator")
 	assert.Contains(t, log.String(), "guarded transaction of an earlier term is ended")
 	require.NoError(t, bystander.Commit(t.Context()))
-	assert.Equal(t, 1, one[int](judge, "SELECT i FROM row"))
+	assert.Equal(t, 1, dbtest.Ask[int](judge, "SELECT i FROM row"))
 }
 
 // The control of the test above.
@@ -79,7 +80,7 @@ func TestWithoutAGuardTimeoutATakeoverWaitsForAsLongAsAGuardedTransactionLasts(t
 		assert.Empty(t, pending.Needs)
 	}
 	assert.Empty(t, statement, "it goes on")
-	judge.terminate(int(pid))
+	judge.Terminate(pid)
 	require.Error(t, <-statement)
 	lead(t, b, "b")
 }
@@ -88,15 +89,15 @@ func TestATakeoverThatMayNotEndAGuardedTransactionSaysWhoseItIsAndWhichRightIsMi
 	t.Parallel()
 	server := startServer(t, nil)
 	admin := newJudge(t, server.DSN(""))
-	admin.exec("CREATE ROLE writer LOGIN; CREATE ROLE candidate LOGIN; CREATE ROLE signals LOGIN IN ROLE pg_signal_backend")
-	admin.exec(postgres.Schema("") + "; GRANT ALL ON pglatch_election TO PUBLIC")
+	admin.Exec("CREATE ROLE writer LOGIN; CREATE ROLE candidate LOGIN; CREATE ROLE signals LOGIN IN ROLE pg_signal_backend")
+	admin.Exec(postgres.Schema("") + "; GRANT ALL ON pglatch_election TO PUBLIC")
 	as := func(role string) string { return strings.Replace(server.DSN(""), "postgres@", role+"@", 1) }
 	guarded := func(role string) pgx.Tx {
 		judge := newJudge(t, as(role))
 		a := newBackend(t, as(role), nil)
-		tx := judge.begin()
+		tx := judge.Begin()
 		require.NoError(t, postgres.Guard(lead(t, a, "a"), tx))
-		admin.terminate(admin.holder())
+		admin.Terminate(admin.holder())
 		return tx
 	}
 	needs := func(dsn string, tx pgx.Tx, role, need string) {
@@ -146,12 +147,12 @@ func TestAPreparedTransactionIsNamedByItsGID(t *testing.T) {
 		c.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 	})
 	judge.table()
-	tx := judge.begin()
+	tx := judge.Begin()
 	require.NoError(t, postgres.Guard(lead(t, a, "a"), tx))
 	require.NoError(t, write(t.Context(), tx))
 	_, err := tx.Exec(t.Context(), "PREPARE TRANSACTION 'order 4711'")
 	require.NoError(t, err)
-	judge.terminate(judge.holder())
+	judge.Terminate(judge.holder())
 	said := func() {
 		t.Helper()
 		pending := awaitPending(t, judge, b, "b")
@@ -167,9 +168,9 @@ func TestAPreparedTransactionIsNamedByItsGID(t *testing.T) {
 	}
 	said()
 	require.NoError(t, server.Restart(t.Context(), pgserver.Fast)) // which keeps its locks
-	judge.pool.Reset()
+	judge.Pool.Reset()
 	said()
-	judge.exec("COMMIT PREPARED 'order 4711'")
+	judge.Exec("COMMIT PREPARED 'order 4711'")
 	lead(t, b, "b")
 	assert.Equal(t, 1, judge.written())
 }
@@ -183,14 +184,14 @@ func TestATakeoverEndsNoTransactionButThoseThatItFoundInItsWay(t *testing.T) {
 	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
 	b := newBackend(t, dsn, func(c *postgres.Config) { c.GuardTimeout = timeout })
 	judge.table()
-	conn, err := judge.pool.Acquire(t.Context())
+	conn, err := judge.Pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
 	term := lead(t, a, "a")
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, postgres.Guard(term, tx))
-	judge.terminate(judge.holder())
+	judge.Terminate(judge.holder())
 	var wg sync.WaitGroup
 	wg.Go(func() { lead(t, b, "b") })
 	judge.queued()
@@ -222,19 +223,19 @@ func TestAGuardArmsItsTransactionAgainstAClientThatGoes(t *testing.T) {
 		}
 		return values
 	}
-	plain := judge.begin()
+	plain := judge.Begin()
 	before := show(plain)
 	assert.NotEqual(t, []string{"1s", "15", "15", "3"}, before)
 	require.NoError(t, postgres.Guard(term, plain))
 	assert.Equal(t, []string{"1s", "15", "15", "3"}, show(plain))
 	require.NoError(t, plain.Rollback(t.Context()))
 
-	tx := judge.begin()
+	tx := judge.Begin()
 	_, err := tx.Exec(t.Context(), `SET LOCAL client_connection_check_interval = '100ms'; SET LOCAL tcp_keepalives_idle = 3;
 		SET LOCAL tcp_keepalives_interval = 20; SET LOCAL tcp_keepalives_count = 2`)
 	require.NoError(t, err)
 	require.NoError(t, postgres.Guard(term, tx))
 	assert.Equal(t, []string{"100ms", "3", "15", "2"}, show(tx), "what is shorter is kept")
 	require.NoError(t, tx.Rollback(t.Context()))
-	assert.Equal(t, before, show(judge.begin()), "for the transaction only")
+	assert.Equal(t, before, show(judge.Begin()), "for the transaction only")
 }

@@ -56,14 +56,14 @@ func fencings(n uint64) []fencing {
 func BenchmarkGuard(b *testing.B) {
 	dsn := pgtest.DSN(b)
 	backend, judge := newBackend(b, dsn, nil), newJudge(b, dsn)
-	judge.exec("CREATE TABLE written (what text)")
+	judge.Exec("CREATE TABLE written (what text)")
 	term := lead(b, backend, "a")
 	const workers = 8
 	systems := fencings(backend.Term().N)
 	times := make([][]float64, len(systems))
 	for range b.N {
 		for i, system := range systems {
-			times[i] = append(times[i], perTransaction(b, workers, func() error { return system.in(term, judge.pool, write) }))
+			times[i] = append(times[i], perTransaction(b, workers, func() error { return system.in(term, judge.Pool, write) }))
 		}
 	}
 	for i, system := range systems {

@@ -59,9 +59,9 @@ func harness(change func(*postgres.Config)) leadertest.Harness {
 		},
 		Kill: func(t *testing.T, b driver.Backend) {
 			t.Helper()
-			j := judge{t, newJudge(t, b.(*node).dsn).pool}
+			j := newJudge(t, b.(*node).dsn)
 			if pid := j.holder(); pid != 0 {
-				j.terminate(pid)
+				j.Terminate(pid)
 			}
 		},
 		Mistakes: map[string]func(*testing.T) driver.Backend{
@@ -111,13 +111,13 @@ func TestAnElectorRunsOnTheBackend(t *testing.T) {
 	require.NoError(t, second.Start(t.Context()))
 	judge.queued()
 	term := first.Context()
-	require.NoError(t, postgres.InTx(term, judge.pool, write))
+	require.NoError(t, postgres.InTx(term, judge.Pool, write))
 	start := time.Now()
 	require.NoError(t, first.Shutdown(context.Background()))
 	require.NoError(t, second.WaitForLeadership(t.Context()))
 	t.Logf("hand-over in %v", time.Since(start))
-	require.ErrorIs(t, postgres.InTx(context.WithoutCancel(term), judge.pool, write), leader.ErrNotLeader)
-	require.NoError(t, postgres.InTx(second.Context(), judge.pool, write))
+	require.ErrorIs(t, postgres.InTx(context.WithoutCancel(term), judge.Pool, write), leader.ErrNotLeader)
+	require.NoError(t, postgres.InTx(second.Context(), judge.Pool, write))
 	require.NoError(t, second.Shutdown(context.Background()))
 	require.Equal(t, 2, judge.written())
 	require.Zero(t, judge.locks())

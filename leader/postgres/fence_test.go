@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
@@ -64,11 +65,11 @@ func TestTermsRiseAcrossACrashOfTheServer(t *testing.T) {
 func oneByHand(t *testing.T, dsn string) int64 {
 	t.Helper()
 	judge := newJudge(t, dsn)
-	judge.exec("CREATE TABLE IF NOT EXISTS by_hand (election text PRIMARY KEY, n bigint NOT NULL)")
-	judge.exec("SET synchronous_commit = on; INSERT INTO by_hand VALUES ('warm', 1) ON CONFLICT (election) DO UPDATE SET n = by_hand.n + 1")
+	judge.Exec("CREATE TABLE IF NOT EXISTS by_hand (election text PRIMARY KEY, n bigint NOT NULL)")
+	judge.Exec("SET synchronous_commit = on; INSERT INTO by_hand VALUES ('warm', 1) ON CONFLICT (election) DO UPDATE SET n = by_hand.n + 1")
 	var n int64
 	for range 5 {
-		tx := judge.begin()
+		tx := judge.Begin()
 		require.NoError(t, tx.QueryRow(t.Context(), `INSERT INTO by_hand AS t VALUES ('x', 1)
 			ON CONFLICT (election) DO UPDATE SET n = t.n + 1 RETURNING n`).Scan(&n))
 		_, err := tx.Exec(t.Context(), "SET LOCAL synchronous_commit = off")
@@ -86,21 +87,21 @@ func TestTermsRiseAcrossThePromotionOfAStandbyThatMissedSome(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, standby.Close()) })
 	replica := newJudge(t, standby.DSN(""))
-	replica.eventually(func() bool { return one[int64](replica, "SELECT n FROM pglatch_election") == int64(before.N) })
+	replica.Until(func() bool { return dbtest.Ask[int64](replica, "SELECT n FROM pglatch_election") == int64(before.N) })
 
 	b := newBackend(t, standby.DSN(""), nil)
 	_, err = b.TryAcquire(t.Context(), "b", ttl)
 	require.ErrorIs(t, err, postgres.ErrStandby)
 
-	replica.exec("SELECT pg_wal_replay_pause()")
+	replica.Exec("SELECT pg_wal_replay_pause()")
 	for range 5 {
 		before = nextTerm(t, primary.DSN(""))
 	}
 	require.NoError(t, primary.Stop(t.Context(), pgserver.Immediate))
-	missed := one[int64](replica, "SELECT n FROM pglatch_election")
-	replica.exec("SELECT pg_wal_replay_resume()")
+	missed := dbtest.Ask[int64](replica, "SELECT n FROM pglatch_election")
+	replica.Exec("SELECT pg_wal_replay_resume()")
 	promote(t, replica)
-	replica.exec("UPDATE pglatch_election SET ended_at = now()" + sameWriter) // the end of what it knows may have been replayed, or not
+	replica.Exec("UPDATE pglatch_election SET ended_at = now()" + sameWriter) // the end of what it knows may have been replayed, or not
 	a := newBackend(t, standby.DSN(""), nil)
 	lead(t, a, "a")
 	require.False(t, a.CleanStart(), "what it missed may not have")
@@ -137,7 +138,7 @@ func TestAStartIsCleanOnlyInTheHistoryOfTheTermBefore(t *testing.T) {
 			t.Parallel()
 			dsn := pgtest.DSN(t)
 			nextTerm(t, dsn)
-			newJudge(t, dsn).exec(c.sql)
+			newJudge(t, dsn).Exec(c.sql)
 			b := newBackend(t, dsn, nil)
 			lead(t, b, "b")
 			require.Equal(t, c.clean, b.CleanStart())
@@ -147,8 +148,8 @@ func TestAStartIsCleanOnlyInTheHistoryOfTheTermBefore(t *testing.T) {
 
 func promote(t *testing.T, replica judge) {
 	t.Helper()
-	require.True(t, one[bool](replica, "SELECT pg_promote()"))
-	replica.eventually(func() bool { return !one[bool](replica, "SELECT pg_is_in_recovery()") })
+	require.True(t, dbtest.Ask[bool](replica, "SELECT pg_promote()"))
+	replica.Until(func() bool { return !dbtest.Ask[bool](replica, "SELECT pg_is_in_recovery()") })
 }
 
 func TestAnEraBeginsWhereTheServerIsAnother(t *testing.T) {
@@ -161,16 +162,16 @@ func TestAnEraBeginsWhereTheServerIsAnother(t *testing.T) {
 		"system_identifier = system_identifier + 1": 2, // a dump, restored elsewhere
 		"timeline = timeline + 7":                   2, // pg_upgrade begins at 1 again
 	} {
-		judge.exec("UPDATE pglatch_election SET era = 1, " + change)
+		judge.Exec("UPDATE pglatch_election SET era = 1, " + change)
 		assert.Equal(t, want, nextTerm(t, dsn).Era, change)
 	}
-	judge.exec("UPDATE pglatch_election SET era = 1, timeline = timeline - 3") // three promotions since
+	judge.Exec("UPDATE pglatch_election SET era = 1, timeline = timeline - 3") // three promotions since
 	assert.Equal(t, uint16(4), nextTerm(t, dsn).Era)
 
-	judge.exec("UPDATE pglatch_election SET era = 32768")
+	judge.Exec("UPDATE pglatch_election SET era = 32768")
 	_, err := newBackend(t, dsn, nil).TryAcquire(t.Context(), "a", ttl)
 	require.ErrorContains(t, err, "term 32768.")
-	judge.exec("UPDATE pglatch_election SET era = 1, n = 281474976710655")
+	judge.Exec("UPDATE pglatch_election SET era = 1, n = 281474976710655")
 	_, err = newBackend(t, dsn, nil).TryAcquire(t.Context(), "a", ttl)
 	require.ErrorContains(t, err, "is beyond 32767.281474976710655")
 	assert.Zero(t, judge.locks(), "a failed attempt leaves nothing")
@@ -207,8 +208,8 @@ func TestAMissingTableIsNamedWithAllWaysToMakeIt(t *testing.T) {
 	assert.Zero(t, holder.Term)
 	release(t, b, "b")
 
-	judge.exec(postgres.Schema(""))
-	judge.exec(postgres.Schema(postgres.DefaultTable))
+	judge.Exec(postgres.Schema(""))
+	judge.Exec(postgres.Schema(postgres.DefaultTable))
 	lead(t, a, "a")
 	assert.Equal(t, uint64(1), a.Term().N)
 }
@@ -217,13 +218,13 @@ func TestTheTableHasTheNameThatItIsGiven(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	judge := newJudge(t, dsn)
-	judge.exec(`CREATE SCHEMA "Ops"`)
+	judge.Exec(`CREATE SCHEMA "Ops"`)
 	for table, want := range map[string]string{"Ops.Terms": `"Ops"."Terms"`, "my_terms": `public.my_terms`} {
 		b := newBackend(t, dsn, func(c *postgres.Config) { c.Table = table })
 		lead(t, b, "a")
-		assert.Equal(t, 1, one[int](judge, "SELECT count(*) FROM "+want+" WHERE election = '1:100' AND identity = 'a' AND ended_at IS NULL"))
+		assert.Equal(t, 1, dbtest.Ask[int](judge, "SELECT count(*) FROM "+want+" WHERE election = '1:100' AND identity = 'a' AND ended_at IS NULL"))
 		release(t, b, "a")
-		assert.Equal(t, 1, one[int](judge, "SELECT count(*) FROM "+want+" WHERE ended_at >= since"))
+		assert.Equal(t, 1, dbtest.Ask[int](judge, "SELECT count(*) FROM "+want+" WHERE ended_at >= since"))
 	}
 }
 
@@ -238,7 +239,7 @@ func TestTenMigrationsAtATimeAllSucceed(t *testing.T) {
 			wg.Go(func() { assert.NoError(t, b.Migrate(t.Context())) })
 		}
 		wg.Wait()
-		judge.exec("DROP TABLE pglatch_election")
+		judge.Exec("DROP TABLE pglatch_election")
 	}
 }
 
@@ -246,14 +247,14 @@ func TestARoleWithoutRightsIsToldTheGrant(t *testing.T) {
 	t.Parallel()
 	server := startServer(t, nil)
 	admin := newJudge(t, server.DSN(""))
-	admin.exec("CREATE ROLE plain LOGIN")
-	admin.exec(postgres.Schema(""))
+	admin.Exec("CREATE ROLE plain LOGIN")
+	admin.Exec(postgres.Schema(""))
 	dsn := strings.Replace(server.DSN(""), "postgres@", "plain@", 1)
 	b := newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = false })
 	_, err := b.TryAcquire(t.Context(), "b", ttl)
 	require.ErrorContains(t, err, `GRANT SELECT, INSERT, UPDATE ON "public"."pglatch_election"`)
 	assert.Zero(t, admin.locks())
-	admin.exec("GRANT SELECT, INSERT, UPDATE ON pglatch_election TO plain")
+	admin.Exec("GRANT SELECT, INSERT, UPDATE ON pglatch_election TO plain")
 	lead(t, b, "b")
 
 	// It sees what matters of a leader of another role.
@@ -267,10 +268,10 @@ func TestARoleWithoutRightsIsToldTheGrant(t *testing.T) {
 	assert.Equal(t, a.Term(), holder.Term)
 
 	release(t, a, "a")
-	admin.exec("DROP TABLE pglatch_election; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	admin.Exec("DROP TABLE pglatch_election; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 	require.ErrorContains(t, newBackend(t, dsn, nil).Migrate(t.Context()), "permission denied")
 
-	admin.exec("DO $$ BEGIN EXECUTE format('REVOKE CONNECT ON DATABASE %I FROM PUBLIC', current_database()); END $$")
+	admin.Exec("DO $$ BEGIN EXECUTE format('REVOKE CONNECT ON DATABASE %I FROM PUBLIC', current_database()); END $$")
 	err = newBackend(t, dsn, nil).Migrate(t.Context())
 	require.ErrorContains(t, err, "permission denied for database")
 	var table *postgres.TableError
@@ -290,7 +291,7 @@ func TestALockedRowIsAnErrorThatSaysSoAndWhoseLockItIs(t *testing.T) {
 				dsn := pgtest.DSN(t)
 				judge := newJudge(t, dsn)
 				nextTerm(t, dsn)
-				tx := judge.begin()
+				tx := judge.Begin()
 				_, err := tx.Exec(t.Context(), lock)
 				require.NoError(t, err)
 				b := newBackend(t, dsn, nil)
@@ -329,7 +330,7 @@ func TestLeaderTellsWhoLeads(t *testing.T) {
 
 	// Who has the lock and did not take over has no term.
 	release(t, a, "node-a")
-	tx := judge.begin()
+	tx := judge.Begin()
 	_, err = tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(1, 100)")
 	require.NoError(t, err)
 	holder, ok, err = b.Leader(t.Context())

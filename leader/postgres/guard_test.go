@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/guardtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
@@ -26,9 +27,9 @@ import (
 )
 
 // table makes a table to write to.
-func (j judge) table() { j.exec("CREATE TABLE written (what text)") }
+func (j judge) table() { j.Exec("CREATE TABLE written (what text)") }
 
-func (j judge) written() int { return one[int](j, "SELECT count(*) FROM written") }
+func (j judge) written() int { return dbtest.Ask[int](j, "SELECT count(*) FROM written") }
 
 func write(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, "INSERT INTO written VALUES ('x')")
@@ -53,10 +54,10 @@ func TestARefusalSaysWhichTermHasEndedAndWhy(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
 	judge.table()
-	tx := judge.begin()
+	tx := judge.Begin()
 	require.ErrorContains(t, requireRefused(t, tx, postgres.Guard(t.Context(), tx)), "the one that the election gives")
-	require.ErrorContains(t, postgres.InTx(t.Context(), judge.pool, write), "the one that the election gives")
-	tx = judge.begin()
+	require.ErrorContains(t, postgres.InTx(t.Context(), judge.Pool, write), "the one that the election gives")
+	tx = judge.Begin()
 	requireRefused(t, tx, postgres.Guard(a.Bind(t.Context()), tx)) // it never led
 	require.ErrorIs(t, postgres.Guard(t.Context(), nil), postgres.ErrNoTransaction)
 
@@ -64,13 +65,13 @@ func TestARefusalSaysWhichTermHasEndedAndWhy(t *testing.T) {
 	for _, cause := range []error{&leader.LostError{Cause: errors.New("gone")}, leader.ErrReleased} {
 		ctx, cancel := context.WithCancelCause(term)
 		cancel(cause)
-		tx = judge.begin()
+		tx = judge.Begin()
 		require.ErrorIs(t, requireRefused(t, tx, postgres.Guard(ctx, tx)), cause)
-		require.ErrorIs(t, postgres.InTx(ctx, judge.pool, write), cause, "it cannot even begin")
+		require.ErrorIs(t, postgres.InTx(ctx, judge.Pool, write), cause, "it cannot even begin")
 	}
-	require.ErrorContains(t, postgres.InTx(term, judge.pool, func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }), "guarded transaction of 1:100 in term 1.1")
+	require.ErrorContains(t, postgres.InTx(term, judge.Pool, func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }), "guarded transaction of 1:100 in term 1.1")
 	release(t, a, "a")
-	tx = judge.begin()
+	tx = judge.Begin()
 	refusal := requireRefused(t, tx, postgres.Guard(term, tx))
 	assert.Equal(t, leader.Term{Era: 1, N: 1}, refusal.Term)
 	assert.Equal(t, "1:100", refusal.Election)
@@ -85,7 +86,7 @@ func TestAGuardBoundsTheIdlenessOfItsTransactionAndKeepsAShorterBound(t *testing
 	for before, want := range map[string]string{
 		"0": "1min", "10s": "10s", "59999": "59999ms", "1min": "1min", "61s": "1min", "2h": "1min", "1d": "1min",
 	} {
-		tx := judge.begin()
+		tx := judge.Begin()
 		_, err := tx.Exec(t.Context(), "SET idle_in_transaction_session_timeout = '"+before+"'")
 		require.NoError(t, err)
 		var after string
@@ -101,9 +102,9 @@ func TestAGuardBoundsTheIdlenessOfItsTransactionAndKeepsAShorterBound(t *testing
 	won, err := b.TryAcquire(t.Context(), "b", 5*time.Second)
 	require.NoError(t, err)
 	require.True(t, won)
-	tx := judge.begin()
+	tx := judge.Begin()
 	require.NoError(t, postgres.Guard(b.Bind(t.Context()), tx))
-	judge.terminate(judge.holder())
+	judge.Terminate(judge.holder())
 	lead(t, a, "a")
 	require.Error(t, tx.Commit(t.Context()))
 }
@@ -129,7 +130,7 @@ func openTerms(tb testing.TB, dsn string, number int) guardtest.Rights {
 func (e *terms) backend(holder string) *postgres.Backend {
 	b := e.backends[holder]
 	if b == nil {
-		b = newBackend(e.judge.t, e.dsn, func(c *postgres.Config) { c.Key = e.key })
+		b = newBackend(e.judge.TB(), e.dsn, func(c *postgres.Config) { c.Key = e.key })
 		e.backends[holder] = b
 	}
 	return b
@@ -158,7 +159,7 @@ func (e *terms) Begin(tb testing.TB, holder string) guardtest.Right {
 			"the end of the session": {Do: func(tb testing.TB) {
 				tb.Helper()
 				classid, objid := e.key.Tag().ClassID, e.key.Tag().ObjID
-				e.judge.terminate(one[int](e.judge, `SELECT min(pid)`+here+` AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted`, classid, objid))
+				e.judge.Terminate(dbtest.Ask[uint32](e.judge, `SELECT min(pid)`+here+` AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted`, classid, objid))
 			}},
 		},
 	}
@@ -219,7 +220,7 @@ const (
 // run attacks until it has hit, at most for a while more than its time.
 func (a *attack) run(t *testing.T, dsn string, hit func() bool) {
 	t.Helper()
-	a.judge.exec(`CREATE TABLE acts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, term bigint NOT NULL, seen bigint NOT NULL);
+	a.judge.Exec(`CREATE TABLE acts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, term bigint NOT NULL, seen bigint NOT NULL);
 		CREATE TABLE latest (term bigint NOT NULL); INSERT INTO latest VALUES (0)`)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -260,7 +261,7 @@ func (a *attack) node(ctx context.Context, b *postgres.Backend, identity string,
 // write is one transaction of a term. It notes the latest term that it finds and
 // raises it.
 func (a *attack) write(ctx context.Context, term int64) {
-	err := a.begin(ctx, a.judge.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err := a.begin(ctx, a.judge.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `WITH latest AS (UPDATE latest SET term = greatest(l.term, $1) FROM (SELECT term FROM latest FOR UPDATE) AS l RETURNING l.term)
 			INSERT INTO acts (term, seen) SELECT $1, term FROM latest`, term)
 		return err
@@ -283,12 +284,14 @@ func (a *attack) kill(ctx context.Context, more func() bool) {
 		if now := a.leaderships.Load(); now > led {
 			led, calm = now, 0
 		}
-		_, _ = a.judge.pool.Exec(ctx, `SELECT pg_terminate_backend(pid)`+here+` AND classid = 1 AND objid = 100 AND granted`)
+		_, _ = a.judge.Pool.Exec(ctx, `SELECT pg_terminate_backend(pid)`+here+` AND classid = 1 AND objid = 100 AND granted`)
 	}
 }
 
 // stale counts the writes that committed after one of a later term.
-func (a *attack) stale() int { return one[int](a.judge, "SELECT count(*) FROM acts WHERE seen > term") }
+func (a *attack) stale() int {
+	return dbtest.Ask[int](a.judge, "SELECT count(*) FROM acts WHERE seen > term")
+}
 
 func TestNoGuardedWriteIsStaleHoweverLeadersDie(t *testing.T) {
 	pgtest.Long(t)

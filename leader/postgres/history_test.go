@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
@@ -29,10 +30,10 @@ func TestTermsRiseThoughTheirRowIsRestored(t *testing.T) {
 	judge := newJudge(t, dsn)
 	for range 2 {
 		nextTerm(t, dsn)
-		judge.exec("DROP TABLE IF EXISTS dump; CREATE TABLE dump AS SELECT * FROM pglatch_election") // what pg_dump does
+		judge.Exec("DROP TABLE IF EXISTS dump; CREATE TABLE dump AS SELECT * FROM pglatch_election") // what pg_dump does
 		before := later(t, dsn)
-		judge.exec("TRUNCATE pglatch_election; INSERT INTO pglatch_election SELECT * FROM dump")
-		judge.exec("VACUUM FULL FREEZE pglatch_election") // which does not hide it
+		judge.Exec("TRUNCATE pglatch_election; INSERT INTO pglatch_election SELECT * FROM dump")
+		judge.Exec("VACUUM FULL FREEZE pglatch_election") // which does not hide it
 		after := nextTerm(t, dsn)
 		require.Equal(t, 1, after.Compare(before), "%v after %v", after, before)
 		assert.True(t, nextTerm(t, dsn).Follows(after), "once")
@@ -67,16 +68,16 @@ func TestTermsRiseThoughADatabaseIsReplacedByACopyOfBefore(t *testing.T) {
 	t.Parallel()
 	server := startServer(t, nil)
 	admin := newJudge(t, server.DSN(""))
-	admin.exec("CREATE DATABASE app")
+	admin.Exec("CREATE DATABASE app")
 	dsn := server.DSN("app")
 	nextTerm(t, dsn)
-	admin.eventually(func() bool { // a template is in nobody's use, and a session that was closed ends soon
-		return one[int](admin, "SELECT count(*) FROM pg_stat_activity WHERE datname = 'app'") == 0
+	admin.Until(func() bool { // a template is in nobody's use, and a session that was closed ends soon
+		return dbtest.Ask[int](admin, "SELECT count(*) FROM pg_stat_activity WHERE datname = 'app'") == 0
 	})
-	admin.exec("CREATE DATABASE copy TEMPLATE app")
+	admin.Exec("CREATE DATABASE copy TEMPLATE app")
 	before := later(t, dsn)
-	admin.exec("DROP DATABASE app WITH (FORCE)")
-	admin.exec("ALTER DATABASE copy RENAME TO app")
+	admin.Exec("DROP DATABASE app WITH (FORCE)")
+	admin.Exec("ALTER DATABASE copy RENAME TO app")
 	after := nextTerm(t, dsn)
 	require.Equal(t, 1, after.Compare(before), "%v after %v", after, before)
 }
@@ -86,7 +87,7 @@ func TestTermsRiseThoughTheServerIsRolledBackToACopyOfItsFiles(t *testing.T) {
 	server := startServer(t, nil)
 	dsn := server.DSN("")
 	nextTerm(t, dsn)
-	data := one[string](newJudge(t, dsn), "SHOW data_directory")
+	data := dbtest.Ask[string](newJudge(t, dsn), "SHOW data_directory")
 	copied := data + ".before"
 	require.NoError(t, server.Stop(t.Context(), pgserver.Fast))
 	run(t, "cp", "-a", data, copied)
@@ -134,7 +135,7 @@ func TestATableThatLacksAColumnIsRefused(t *testing.T) {
 	for _, create := range []bool{true, false} {
 		dsn := pgtest.DSN(t)
 		judge := newJudge(t, dsn)
-		judge.exec(postgres.Schema("") + "; ALTER TABLE pglatch_election DROP COLUMN written")
+		judge.Exec(postgres.Schema("") + "; ALTER TABLE pglatch_election DROP COLUMN written")
 		b := newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = create })
 		_, err := b.TryAcquire(t.Context(), "b", ttl)
 		var table *postgres.TableError
@@ -142,7 +143,7 @@ func TestATableThatLacksAColumnIsRefused(t *testing.T) {
 		assert.True(t, table.Outdated)
 		require.ErrorIs(t, err, leader.ErrPermanent)
 		require.ErrorContains(t, err, "lacks a column that this version needs")
-		assert.Zero(t, one[int](judge, "SELECT count(*) FROM pglatch_election"), "nothing was counted")
+		assert.Zero(t, dbtest.Ask[int](judge, "SELECT count(*) FROM pglatch_election"), "nothing was counted")
 	}
 }
 
@@ -157,8 +158,8 @@ func TestANewEraIsAboveAllThatWasCounted(t *testing.T) {
 	assert.EqualValues(t, 1, elections)
 	assert.Equal(t, before.Era+postgres.EraStep, nextTerm(t, dsn).Era)
 
-	judge.exec("UPDATE pglatch_election SET era = 32760")
+	judge.Exec("UPDATE pglatch_election SET era = 32760")
 	_, err = b.NewEra(t.Context())
 	require.ErrorContains(t, err, "beyond 32767")
-	assert.Equal(t, 32760, one[int](judge, "SELECT era FROM pglatch_election"))
+	assert.Equal(t, 32760, dbtest.Ask[int](judge, "SELECT era FROM pglatch_election"))
 }

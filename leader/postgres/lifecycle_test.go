@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
@@ -57,7 +58,7 @@ func TestALeaderWhoseSessionTheServerEndsKnowsAtOnce(t *testing.T) {
 	go func() { waited <- b.Wait(t.Context()) }()
 	judge.queued()
 	start := time.Now()
-	judge.exec("SELECT pg_terminate_backend($1)", judge.holder())
+	judge.Exec("SELECT pg_terminate_backend($1)", judge.holder())
 	require.NoError(t, <-waited)
 	lead(t, b, "b")
 	t.Logf("took over in %v", time.Since(start))
@@ -77,7 +78,7 @@ func TestCloseFreesEverythingAndTheNextAttemptStartsAnew(t *testing.T) {
 	pid := judge.holder()
 	require.NoError(t, a.Close())
 	require.NoError(t, a.Close())
-	judge.eventually(func() bool { return judge.locks() == 0 })
+	judge.Until(func() bool { return judge.locks() == 0 })
 	lead(t, a, "a")
 	assert.NotEqual(t, pid, judge.holder())
 	assert.False(t, a.CleanStart())
@@ -128,7 +129,7 @@ func TestAWaitEndsWithItsContextAndHoldsNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, b.Wait(ctx), context.DeadlineExceeded)
-	judge.eventually(func() bool { return judge.locks() == 2 }) // what a session that was dropped waited for ends soon
+	judge.Until(func() bool { return judge.locks() == 2 }) // what a session that was dropped waited for ends soon
 	release(t, a, "a")
 	assert.Zero(t, judge.locks())
 }
@@ -154,11 +155,11 @@ func TestAWaitInADeadNetworkEndsWithTheCauseOfItsContext(t *testing.T) {
 
 // freed checks that no lock is held after a call. If that had to drop its session, the server may see it later.
 func (j judge) freed(err error) {
-	j.t.Helper()
+	j.TB().Helper()
 	if errors.Is(err, leader.ErrConnection) {
-		j.eventually(func() bool { return j.locks() == 0 })
+		j.Until(func() bool { return j.locks() == 0 })
 	}
-	require.Zero(j.t, j.locks())
+	require.Zero(j.TB(), j.locks())
 }
 
 func TestACancelThatRacesWithTheGrantLeaksNothing(t *testing.T) {
@@ -207,8 +208,8 @@ func TestWaitingAddsNothingToTheServersLog(t *testing.T) {
 	before, err := wait()
 	for range 5 {
 		if errors.Is(err, leader.ErrConnection) { // a busy server took too long to end the wait, and logs the session's end
-			judge.eventually(func() bool {
-				return one[int](judge, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'b'") == 0
+			judge.Until(func() bool {
+				return dbtest.Ask[int](judge, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'b'") == 0
 			})
 			before, err = wait()
 		}
@@ -222,7 +223,7 @@ func TestWaitingAddsNothingToTheServersLog(t *testing.T) {
 
 	// The control: the usual way to wait is logged.
 	lead(t, a, "a")
-	_, err = judge.pool.Exec(t.Context(), "SET lock_timeout = 20; SELECT pg_advisory_lock(1, 100)")
+	_, err = judge.Pool.Exec(t.Context(), "SET lock_timeout = 20; SELECT pg_advisory_lock(1, 100)")
 	require.Error(t, err)
 	log, err = server.LogSince(before)
 	require.NoError(t, err)
@@ -234,7 +235,7 @@ func TestAnIdentityIsShownAndALongOneLosesItsMiddle(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
 	show := func() string {
-		return one[string](judge, "SELECT application_name FROM pg_stat_activity WHERE pid = $1", judge.holder())
+		return dbtest.Ask[string](judge, "SELECT application_name FROM pg_stat_activity WHERE pid = $1", judge.holder())
 	}
 	lead(t, a, "host-1f3a")
 	assert.Equal(t, "host-1f3a", show())

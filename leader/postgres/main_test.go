@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
@@ -78,74 +78,32 @@ func waitLost(tb testing.TB, b *postgres.Backend) {
 }
 
 // A judge is an ordinary connection, which says what the server knows.
-type judge struct {
-	t    testing.TB
-	pool *pgxpool.Pool
-}
+type judge struct{ *dbtest.Database }
 
 func newJudge(tb testing.TB, dsn string) judge {
 	tb.Helper()
-	pool, err := pgxpool.New(tb.Context(), dsn)
-	require.NoError(tb, err)
-	tb.Cleanup(pool.Close)
-	return judge{tb, pool}
-}
-
-func (j judge) exec(sql string, args ...any) {
-	j.t.Helper()
-	_, err := j.pool.Exec(context.Background(), sql, args...)
-	require.NoError(j.t, err)
-}
-
-func one[T any](j judge, sql string, args ...any) T {
-	j.t.Helper()
-	var v T
-	require.NoError(j.t, j.pool.QueryRow(context.Background(), sql, args...).Scan(&v))
-	return v
+	return judge{dbtest.Open(tb, dsn)}
 }
 
 // here selects the advisory locks of this database.
 const here = ` FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
 // holder is the pid that holds the election lock, or 0.
-func (j judge) holder() int {
-	j.t.Helper()
-	return one[int](j, `SELECT coalesce(min(pid), 0)`+here+` AND classid = 1 AND objid = 100 AND objsubid = 2 AND granted`)
+func (j judge) holder() uint32 {
+	j.TB().Helper()
+	return dbtest.Ask[uint32](j, `SELECT coalesce(min(pid), 0)`+here+` AND classid = 1 AND objid = 100 AND objsubid = 2 AND granted`)
 }
 
 // locks counts all advisory locks, granted or waited for.
 func (j judge) locks() int {
-	j.t.Helper()
-	return one[int](j, `SELECT count(*)`+here)
+	j.TB().Helper()
+	return dbtest.Ask[int](j, `SELECT count(*)`+here)
 }
 
 // queued blocks until somebody waits for an advisory lock.
 func (j judge) queued() {
-	j.t.Helper()
-	j.eventually(func() bool { return one[int](j, `SELECT count(*)`+here+` AND NOT granted`) > 0 })
-}
-
-func (j judge) eventually(condition func() bool) {
-	j.t.Helper()
-	require.Eventually(j.t, condition, patience, time.Millisecond)
-}
-
-// terminate ends a backend and waits until it is gone.
-func (j judge) terminate(pid int) {
-	j.t.Helper()
-	j.exec("SELECT pg_terminate_backend($1)", pid)
-	j.eventually(func() bool {
-		return one[int](j, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) == 0
-	})
-}
-
-// begin begins a transaction, which is rolled back at the end of the test.
-func (j judge) begin() pgx.Tx {
-	j.t.Helper()
-	tx, err := j.pool.Begin(context.Background())
-	require.NoError(j.t, err)
-	j.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	return tx
+	j.TB().Helper()
+	j.Until(func() bool { return dbtest.Ask[int](j, `SELECT count(*)`+here+` AND NOT granted`) > 0 })
 }
 
 func pidOf(tb testing.TB, tx pgx.Tx) uint32 {

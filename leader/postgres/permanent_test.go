@@ -120,7 +120,7 @@ func TestANodeThatKeepsTryingLeadsOnceTheTableIsThere(t *testing.T) {
 		Callbacks: leader.Callbacks{OnError: func(err error) {
 			var missing *postgres.TableError
 			if assert.ErrorAs(t, err, &missing) && assert.True(t, missing.Missing) {
-				once.Do(func() { judge.exec(postgres.Schema("")) })
+				once.Do(func() { judge.Exec(postgres.Schema("")) })
 			}
 		}},
 	})

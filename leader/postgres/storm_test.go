@@ -25,7 +25,7 @@ func (j judge) storm(signal string, pause time.Duration) (stop func() int64) {
 	)
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			tag, _ := j.pool.Exec(ctx, "SELECT "+signal+"(pid) FROM pg_stat_activity WHERE application_name IN ('a', 'b') AND datname = current_database()")
+			tag, _ := j.Pool.Exec(ctx, "SELECT "+signal+"(pid) FROM pg_stat_activity WHERE application_name IN ('a', 'b') AND datname = current_database()")
 			sent += tag.RowsAffected()
 			select {
 			case <-ctx.Done():
@@ -52,7 +52,7 @@ func TestNothingIsLeftLockedWhateverHitsATakeover(t *testing.T) {
 			t.Parallel()
 			dsn := pgtest.DSN(t)
 			judge := newJudge(t, dsn)
-			judge.exec(postgres.Schema(""))
+			judge.Exec(postgres.Schema(""))
 			nodes := map[string]*postgres.Backend{"a": newBackend(t, dsn, nil), "b": newBackend(t, dsn, nil)}
 			var led, signals atomic.Int64
 			calm := 1 // a busy machine needs more of it to lead at all
@@ -63,14 +63,14 @@ func TestNothingIsLeftLockedWhateverHitsATakeover(t *testing.T) {
 				}
 				var wg sync.WaitGroup
 				for identity, b := range nodes {
-					wg.Go(func() { led.Add(contend(judge.pool, b, identity, time.Duration(calm)*40*time.Millisecond)) })
+					wg.Go(func() { led.Add(contend(judge.Pool, b, identity, time.Duration(calm)*40*time.Millisecond)) })
 				}
 				wg.Wait()
 				signals.Add(stop())
 				if led.Load() == 0 {
 					calm++
 				}
-				judge.eventually(func() bool { return judge.locks() == 0 }) // of ended sessions soon
+				judge.Until(func() bool { return judge.locks() == 0 }) // of ended sessions soon
 			}
 			t.Logf("led %d times, %d signals", led.Load(), signals.Load())
 			assert.Positive(t, led.Load())

@@ -119,12 +119,12 @@ func TestASilentServerIsALossBeforeTheLeaseCanEnd(t *testing.T) {
 	release(t, a, "a")
 
 	const short = 2 * time.Second
-	judge.eventually(func() bool { // a busy machine may need more than one attempt
+	judge.Until(func() bool { // a busy machine may need more than one attempt
 		won, err := a.TryAcquire(t.Context(), "a", short)
 		return won && err == nil
 	})
 	proxy.Set(faultproxy.Hold)
-	judge.eventually(func() bool { return judge.holder() == 0 })
+	judge.Until(func() bool { return judge.holder() == 0 })
 	over, done := context.WithCancel(t.Context())
 	done()
 	require.ErrorIs(t, a.Renew(over, "a", short), leader.ErrLost, "trusted a lease that the server ended")
@@ -170,7 +170,7 @@ func TestReleaseAndCloseEndSoonInADeadNetwork(t *testing.T) {
 func awaitPending(t *testing.T, judge judge, b *postgres.Backend, identity string) (pending *postgres.PendingError) {
 	t.Helper()
 	bound := 300 * time.Millisecond // long enough to be worth a line in the log
-	judge.eventually(func() bool {
+	judge.Until(func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
 		bound = min(2*bound, patience/4)
@@ -195,9 +195,9 @@ func TestATakeoverWaitsForAGuardedTransactionAndNamesIt(t *testing.T) {
 		}
 	})
 	term := lead(t, a, "a")
-	tx := judge.begin()
+	tx := judge.Begin()
 	require.NoError(t, postgres.Guard(term, tx))
-	judge.terminate(judge.holder())
+	judge.Terminate(judge.holder())
 
 	for range 2 {
 		pending := awaitPending(t, judge, b, "b")
@@ -227,9 +227,9 @@ func TestATakeoverThatIsGivenUpLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	a, b, judge := newBackend(t, dsn, nil), newBackend(t, dsn, nil), newJudge(t, dsn)
-	tx := judge.begin()
+	tx := judge.Begin()
 	require.NoError(t, postgres.Guard(lead(t, a, "a"), tx))
-	judge.terminate(judge.holder())
+	judge.Terminate(judge.holder())
 	attempt := func() error {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -244,7 +244,7 @@ func TestATakeoverThatIsGivenUpLeavesNothing(t *testing.T) {
 	}
 	err := attempt()
 	for end := time.Now().Add(patience); errors.Is(err, leader.ErrConnection) && time.Now().Before(end); {
-		judge.eventually(func() bool { return judge.locks() == 1 }) // a busy server took too long to end the attempt
+		judge.Until(func() bool { return judge.locks() == 1 }) // a busy server took too long to end the attempt
 		err = attempt()
 	}
 	require.ErrorIs(t, err, driver.ErrPending)
@@ -254,7 +254,7 @@ func TestATakeoverThatIsGivenUpLeavesNothing(t *testing.T) {
 	// One whose session is lost meanwhile starts anew.
 	awaitPending(t, judge, b, "b")
 	pid := judge.holder()
-	judge.terminate(pid)
+	judge.Terminate(pid)
 	awaitPending(t, judge, b, "b")
 	assert.NotEqual(t, pid, judge.holder())
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -267,7 +267,7 @@ func TestATakeoverWaitsForWhatIsLeftOfAnEarlierLeader(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
-	left := judge.begin()
+	left := judge.Begin()
 	election := electionkeys.Of(key.Tag())
 	incarnation, _ := election.Incarnation(7).Single()
 	_, err := left.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", incarnation)
@@ -283,7 +283,7 @@ func TestATakeoverWaitsForWhatIsLeftOfAnEarlierLeader(t *testing.T) {
 	wg.Wait()
 
 	// The control: another election's does not matter.
-	other := judge.begin()
+	other := judge.Begin()
 	_, err = other.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", incarnation^1<<40)
 	require.NoError(t, err)
 	release(t, a, "a")

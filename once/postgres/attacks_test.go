@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/guardtest"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/postgres"
@@ -54,7 +55,7 @@ type ticks struct {
 func openTicks(tb testing.TB, dsn string, number int) guardtest.Rights {
 	tb.Helper()
 	newStore(tb, dsn)
-	return &ticks{pool: newPool(tb, dsn), job: guardtest.OddName + fmt.Sprint(number)}
+	return &ticks{pool: dbtest.Pool(tb, dsn), job: guardtest.OddName + fmt.Sprint(number)}
 }
 
 // run runs a tick in a transaction of another node, unless it is taken.

@@ -1,15 +1,14 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/oncetest"
@@ -28,31 +27,11 @@ func newStore(tb testing.TB, dsn string) *postgres.Store {
 	return s
 }
 
-func newPool(tb testing.TB, dsn string) *pgxpool.Pool {
-	tb.Helper()
-	pool, err := pgxpool.New(tb.Context(), dsn)
-	require.NoError(tb, err)
-	tb.Cleanup(pool.Close)
-	return pool
-}
-
 func newRunner(tb testing.TB, c once.Config) *once.Runner {
 	tb.Helper()
 	r, err := once.New(c)
 	require.NoError(tb, err)
 	return r
-}
-
-func exec(tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
-	tb.Helper()
-	_, err := pool.Exec(context.WithoutCancel(tb.Context()), sql, args...)
-	require.NoError(tb, err)
-}
-
-func one[T any](tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) (v T) {
-	tb.Helper()
-	require.NoError(tb, pool.QueryRow(tb.Context(), sql, args...).Scan(&v))
-	return v
 }
 
 // thisMinute is a tick.
@@ -61,7 +40,7 @@ func thisMinute() time.Time { return once.Normal(time.Now().Truncate(time.Minute
 // conforms runs the suite in one database, in which each store has a table.
 func conforms(t *testing.T, parameters string) {
 	t.Helper()
-	pool := newPool(t, pgtest.DSN(t)+"&pool_max_conns=10&"+parameters)
+	pool := dbtest.Pool(t, pgtest.DSN(t)+"&pool_max_conns=10&"+parameters)
 	var tables atomic.Int32
 	oncetest.Run(t, oncetest.Harness{New: func(t *testing.T) once.Store {
 		t.Helper()

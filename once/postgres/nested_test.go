@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/postgres"
 )
@@ -67,7 +68,7 @@ func TestWorkThatFailsIsUndoneWhateverItDidWithAnotherTick(t *testing.T) {
 				require.Equal(t, once.Open, result.State)
 				require.NoError(t, tx.Commit(t.Context()))
 				assert.Zero(t, done(t, pool), "what it did")
-				assert.Zero(t, one[int](t, pool, "SELECT count(*) FROM pglatch_once"), "its claim")
+				assert.Zero(t, dbtest.One[int](t, pool, "SELECT count(*) FROM pglatch_once"), "its claim")
 			})
 		})
 	}

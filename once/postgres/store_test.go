@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/statements"
 	"github.com/pglatch/pglatch/once"
@@ -23,7 +24,7 @@ import (
 func TestAStoreWithoutItsTableSaysHowToMakeIt(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	pool := newPool(t, dsn)
+	pool := dbtest.Pool(t, dsn)
 	s, err := postgres.New(postgres.Config{Pool: pool})
 	require.NoError(t, err)
 	_, err = newRunner(t, once.Config{Store: s}).Do(t.Context(), "report", thisMinute(), nothing)
@@ -37,19 +38,19 @@ func TestAStoreWithoutItsTableSaysHowToMakeIt(t *testing.T) {
 	require.ErrorIs(t, err, once.ErrNotReady)
 	require.NoError(t, tx.Rollback(t.Context()))
 
-	exec(t, pool, "CREATE ROLE once_plain; GRANT once_plain TO CURRENT_USER")
-	t.Cleanup(func() { exec(t, pool, "DROP OWNED BY once_plain; DROP ROLE once_plain") })
-	exec(t, pool, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	dbtest.Exec(t, pool, "CREATE ROLE once_plain; GRANT once_plain TO CURRENT_USER")
+	t.Cleanup(func() { dbtest.Exec(t, pool, "DROP OWNED BY once_plain; DROP ROLE once_plain") })
+	dbtest.Exec(t, pool, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 	plain, err := postgres.New(postgres.Config{DSN: strings.Replace(dsn, "?", "?options=-c%20role%3Donce_plain&", 1), CreateTable: true})
 	require.NoError(t, err)
 	t.Cleanup(plain.Close)
 	_, err = newRunner(t, once.Config{Store: plain}).Do(t.Context(), "report", thisMinute(), nothing)
 	require.ErrorIs(t, err, once.ErrNotReady)
 	require.ErrorContains(t, err, "may not create")
-	exec(t, pool, postgres.Schema(""))
+	dbtest.Exec(t, pool, postgres.Schema(""))
 	_, err = newRunner(t, once.Config{Store: plain}).Do(t.Context(), "report", thisMinute(), nothing)
 	require.ErrorContains(t, err, "GRANT SELECT, INSERT, UPDATE, DELETE")
-	exec(t, pool, "GRANT SELECT, INSERT, UPDATE, DELETE ON pglatch_once TO once_plain")
+	dbtest.Exec(t, pool, "GRANT SELECT, INSERT, UPDATE, DELETE ON pglatch_once TO once_plain")
 	result, err := newRunner(t, once.Config{Store: plain}).Do(t.Context(), "report", thisMinute(), nothing)
 	require.NoError(t, err)
 	assert.True(t, result.Did)
@@ -58,9 +59,9 @@ func TestAStoreWithoutItsTableSaysHowToMakeIt(t *testing.T) {
 func TestARoleWithoutRightsOnATableThatIsThereHearsOfGrants(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	pool := newPool(t, dsn)
-	exec(t, pool, "CREATE ROLE once_guest; GRANT once_guest TO CURRENT_USER; CREATE SCHEMA jobs; "+postgres.Schema("jobs.ticks"))
-	t.Cleanup(func() { exec(t, pool, "DROP OWNED BY once_guest; DROP ROLE once_guest") })
+	pool := dbtest.Pool(t, dsn)
+	dbtest.Exec(t, pool, "CREATE ROLE once_guest; GRANT once_guest TO CURRENT_USER; CREATE SCHEMA jobs; "+postgres.Schema("jobs.ticks"))
+	t.Cleanup(func() { dbtest.Exec(t, pool, "DROP OWNED BY once_guest; DROP ROLE once_guest") })
 	guest, err := postgres.New(postgres.Config{DSN: strings.Replace(dsn, "?", "?options=-c%20role%3Donce_guest&", 1), Table: "jobs.ticks", CreateTable: true})
 	require.NoError(t, err)
 	t.Cleanup(guest.Close)
@@ -69,7 +70,7 @@ func TestARoleWithoutRightsOnATableThatIsThereHearsOfGrants(t *testing.T) {
 		require.ErrorIs(t, err, once.ErrNotReady)
 		require.ErrorContains(t, err, "GRANT SELECT, INSERT, UPDATE, DELETE ON jobs.ticks TO the role, and USAGE on its schema")
 		require.NotContains(t, err.Error(), "create")
-		exec(t, pool, "GRANT "+grant+" TO once_guest")
+		dbtest.Exec(t, pool, "GRANT "+grant+" TO once_guest")
 	}
 	_, err = newRunner(t, once.Config{Store: guest}).Do(t.Context(), "report", thisMinute(), nothing)
 	require.NoError(t, err, "the control")
@@ -77,8 +78,8 @@ func TestARoleWithoutRightsOnATableThatIsThereHearsOfGrants(t *testing.T) {
 
 func TestATableThatLacksAColumnIsRefused(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t, pgtest.DSN(t))
-	exec(t, pool, postgres.Schema("")+"; ALTER TABLE pglatch_once DROP COLUMN began")
+	pool := dbtest.Pool(t, pgtest.DSN(t))
+	dbtest.Exec(t, pool, postgres.Schema("")+"; ALTER TABLE pglatch_once DROP COLUMN began")
 	s, err := postgres.New(postgres.Config{Pool: pool})
 	require.NoError(t, err)
 	tx, err := pool.Begin(t.Context())
@@ -96,8 +97,8 @@ func TestATableThatLacksAColumnIsRefused(t *testing.T) {
 func TestManyMakeTheTableAtOnceAndUseIt(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	pool := newPool(t, dsn)
-	exec(t, pool, "CREATE SCHEMA jobs")
+	pool := dbtest.Pool(t, dsn)
+	dbtest.Exec(t, pool, "CREATE SCHEMA jobs")
 	tick := thisMinute()
 	var wg sync.WaitGroup
 	for range 8 {
@@ -110,7 +111,7 @@ func TestManyMakeTheTableAtOnceAndUseIt(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	assert.Equal(t, 1, one[int](t, pool, "SELECT count(*) FROM jobs.ticks WHERE state = 'ran'"))
+	assert.Equal(t, 1, dbtest.One[int](t, pool, "SELECT count(*) FROM jobs.ticks WHERE state = 'ran'"))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	result, err := postgres.Options{Table: "jobs.ticks"}.DoTx(t.Context(), tx, "report", tick, nothing)
@@ -123,9 +124,9 @@ func TestManyMakeTheTableAtOnceAndUseIt(t *testing.T) {
 func TestARunOutlivesTheSessions(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	s, pool := newStore(t, dsn), newPool(t, dsn)
+	s, pool := newStore(t, dsn), dbtest.Pool(t, dsn)
 	renewed := func() (until time.Time) {
-		return one[time.Time](t, pool, "SELECT expires_at FROM pglatch_once")
+		return dbtest.One[time.Time](t, pool, "SELECT expires_at FROM pglatch_once")
 	}
 	result, err := newRunner(t, once.Config{Store: s, TTL: 10 * time.Second}).Do(t.Context(), "report", thisMinute(), func(ctx context.Context) error {
 		for range 2 {
@@ -143,18 +144,18 @@ func TestARunOutlivesTheSessions(t *testing.T) {
 func TestTicksThatNoWindowReachesAreForgotten(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	s, pool := newStore(t, dsn), newPool(t, dsn)
-	exec(t, pool, `INSERT INTO pglatch_once SELECT 'old', now() - interval '8 days' - i * interval '1 minute', 'ran', 'n', 'id', 1, now(), NULL, now()
+	s, pool := newStore(t, dsn), dbtest.Pool(t, dsn)
+	dbtest.Exec(t, pool, `INSERT INTO pglatch_once SELECT 'old', now() - interval '8 days' - i * interval '1 minute', 'ran', 'n', 'id', 1, now(), NULL, now()
 		FROM generate_series(1, 250) AS i`)
-	exec(t, pool, `INSERT INTO pglatch_once VALUES ('old', now() - interval '9 days', 'running', 'n', 'id', 1, now(), now() + interval '1 hour', NULL),
+	dbtest.Exec(t, pool, `INSERT INTO pglatch_once VALUES ('old', now() - interval '9 days', 'running', 'n', 'id', 1, now(), now() + interval '1 hour', NULL),
 		('kept', now() - interval '7 days 12 hours', 'ran', 'n', 'id', 1, now(), NULL, now())`)
 	_, err := newRunner(t, once.Config{Store: s}).Do(t.Context(), "report", thisMinute(), nothing)
 	require.NoError(t, err)
-	assert.Equal(t, 153, one[int](t, pool, "SELECT count(*) FROM pglatch_once"), "a hundred by each run")
+	assert.Equal(t, 153, dbtest.One[int](t, pool, "SELECT count(*) FROM pglatch_once"), "a hundred by each run")
 	removed, err := s.Sweep(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 150, removed)
-	assert.Equal(t, 3, one[int](t, pool, "SELECT count(*) FROM pglatch_once"), "what runs, what is young, and the tick")
+	assert.Equal(t, 3, dbtest.One[int](t, pool, "SELECT count(*) FROM pglatch_once"), "what runs, what is young, and the tick")
 }
 
 func TestAWindowThatIsLongerThanWhatIsKeptIsRefused(t *testing.T) {
@@ -185,7 +186,7 @@ func TestDifferentTicksAreNoDifferentStatements(t *testing.T) {
 	own, err := db.Conn(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = own.Close() })
-	pool := newPool(t, counter.DSN)
+	pool := dbtest.Pool(t, counter.DSN)
 	counter.Reset(t)
 
 	for round := range rounds {

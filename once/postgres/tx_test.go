@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/postgres"
@@ -28,8 +29,8 @@ func inEveryLevel(t *testing.T, test func(t *testing.T, pool *pgxpool.Pool, begi
 			t.Parallel()
 			dsn := pgtest.DSN(t)
 			newStore(t, dsn)
-			pool := newPool(t, dsn+"&pool_max_conns=8")
-			exec(t, pool, "CREATE TABLE done (who text)")
+			pool := dbtest.Pool(t, dsn+"&pool_max_conns=8")
+			dbtest.Exec(t, pool, "CREATE TABLE done (who text)")
 			test(t, pool, func() pgx.Tx {
 				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
 				require.NoError(t, err)
@@ -50,7 +51,7 @@ func work(tx pgx.Tx, who string) func(context.Context) error {
 
 func done(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
-	return one[int](t, pool, "SELECT count(*) FROM done")
+	return dbtest.One[int](t, pool, "SELECT count(*) FROM done")
 }
 
 func TestANilFunctionRunsInNoTransaction(t *testing.T) {
@@ -236,14 +237,14 @@ func TestWorkThatFailsIsUndoneWithTheClaimAndTheRestCanCommit(t *testing.T) {
 			require.NoError(t, tx.Commit(t.Context()))
 		}
 		assert.Equal(t, 2, done(t, pool))
-		assert.Zero(t, one[int](t, pool, "SELECT count(*) FROM pglatch_once"))
+		assert.Zero(t, dbtest.One[int](t, pool, "SELECT count(*) FROM pglatch_once"))
 
 		tx := begin()
 		assert.PanicsWithValue(t, "stop", func() {
 			_, _ = postgres.DoTx(t.Context(), tx, "panic", thisMinute(), func(context.Context) error { panic("stop") })
 		})
 		require.NoError(t, tx.Commit(t.Context()))
-		assert.Zero(t, one[int](t, pool, "SELECT count(*) FROM pglatch_once"))
+		assert.Zero(t, dbtest.One[int](t, pool, "SELECT count(*) FROM pglatch_once"))
 	})
 }
 
@@ -278,7 +279,7 @@ func TestASessionThatDiesInTheTransactionGivesTheTickBack(t *testing.T) {
 			if err := work(tx, "a")(ctx); err != nil {
 				return err
 			}
-			exec(t, pool, "SELECT pg_terminate_backend($1, 20000)", tx.Conn().PgConn().PID())
+			dbtest.Exec(t, pool, "SELECT pg_terminate_backend($1, 20000)", tx.Conn().PgConn().PID())
 			return work(tx, "a")(ctx)
 		})
 		require.Error(t, err)

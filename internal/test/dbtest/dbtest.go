@@ -1,4 +1,4 @@
-// Package dbtest is what the tests and demos of the examples ask of their database.
+// Package dbtest is a test's own view of a database, beside that of the code under test.
 package dbtest
 
 import (
@@ -9,10 +9,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// A Database is a test's or a demo's view of the database of an example.
+// A Database is a database as its test or demo sees it.
 type Database struct {
 	DSN  string
 	Pool *pgxpool.Pool
@@ -28,27 +29,78 @@ func New(t *testing.T) *Database {
 // Open returns a database that exists.
 func Open(tb testing.TB, dsn string) *Database {
 	tb.Helper()
+	return &Database{DSN: dsn, Pool: Pool(tb, dsn), tb: tb}
+}
+
+// Pool returns a pool, which is closed when the test ends.
+func Pool(tb testing.TB, dsn string) *pgxpool.Pool {
+	tb.Helper()
 	pool, err := pgxpool.New(tb.Context(), dsn)
 	require.NoError(tb, err)
 	tb.Cleanup(pool.Close)
-	return &Database{DSN: dsn, Pool: pool, tb: tb}
+	return pool
+}
+
+// Exec runs a statement.
+func Exec(tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+	tb.Helper()
+	_, err := pool.Exec(context.WithoutCancel(tb.Context()), sql, args...)
+	require.NoError(tb, err)
+}
+
+// One returns a query's only value or row.
+func One[T any](tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) T {
+	tb.Helper()
+	rows, _ := pool.Query(context.WithoutCancel(tb.Context()), sql, args...)
+	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	require.NoError(tb, err)
+	return row
 }
 
 // Context returns the context of the test or demo.
 func (d *Database) Context() context.Context { return d.tb.Context() }
 
+// TB returns the test or demo.
+func (d *Database) TB() testing.TB { return d.tb }
+
 // Exec runs a statement.
 func (d *Database) Exec(sql string, args ...any) {
 	d.tb.Helper()
-	_, err := d.Pool.Exec(d.Context(), sql, args...)
-	require.NoError(d.tb, err)
+	Exec(d.tb, d.Pool, sql, args...)
 }
 
+// An asker is a Database, or embeds one.
+type asker interface{ database() *Database }
+
+func (d *Database) database() *Database { return d }
+
 // Ask returns a query's only value or row.
-func Ask[T any](d *Database, sql string, args ...any) T {
+func Ask[T any](d asker, sql string, args ...any) T {
+	db := d.database()
+	db.tb.Helper()
+	return One[T](db.tb, db.Pool, sql, args...)
+}
+
+// Until waits until condition holds.
+func (d *Database) Until(condition func() bool) {
 	d.tb.Helper()
-	rows, _ := d.Pool.Query(d.Context(), sql, args...)
-	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	await.Until(d.tb, await.Soon, condition)
+}
+
+// Terminate ends a session, and waits until it is gone.
+func (d *Database) Terminate(pid uint32) {
+	d.tb.Helper()
+	d.Exec("SELECT pg_terminate_backend($1)", int64(pid))
+	d.Until(func() bool {
+		return Ask[int](d, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", int64(pid)) == 0
+	})
+}
+
+// Begin begins a transaction, which is rolled back when the test ends.
+func (d *Database) Begin() pgx.Tx {
+	d.tb.Helper()
+	tx, err := d.Pool.Begin(d.Context())
 	require.NoError(d.tb, err)
-	return row
+	d.tb.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
 }

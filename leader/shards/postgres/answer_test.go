@@ -31,7 +31,7 @@ func TestASessionAnswersWhatItOwns(t *testing.T) {
 		}
 		return a
 	}
-	newJudge(t, dsn).eventually(func() bool { return ask(introspect.Question{}).AllLocks == 5 }) // who has begun to listen may not answer yet
+	newJudge(t, dsn).Until(func() bool { return ask(introspect.Question{}).AllLocks == 5 }) // who has begun to listen may not answer yet
 
 	a := ask(introspect.Question{Timeout: 20 * time.Second, Prefix: "tenant/"})
 	require.Equal(t, "polling", a.Process.Service)

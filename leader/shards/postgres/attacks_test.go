@@ -36,7 +36,7 @@ func openTerms(tb testing.TB, dsn string, number int) guardtest.Rights {
 func (s *terms) session(holder string) driver.Session {
 	session := s.sessions[holder]
 	if session == nil {
-		session = open(s.judge.t, newBackend(s.judge.t, s.dsn, nil), holder)
+		session = open(s.judge.TB(), newBackend(s.judge.TB(), s.dsn, nil), holder)
 		s.sessions[holder] = session
 	}
 	return session
@@ -70,7 +70,7 @@ func (s *terms) Begin(tb testing.TB, holder string) guardtest.Right {
 			}},
 			"the end of the session": {Do: func(tb testing.TB) {
 				tb.Helper()
-				s.judge.terminate(postgres.PIDOf(session))
+				s.judge.Terminate(postgres.PIDOf(session))
 				s.sessions[holder] = nil
 			}},
 		},

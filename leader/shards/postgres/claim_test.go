@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
@@ -27,11 +28,11 @@ func TestAClaimThatFailsLeavesNoLocksAndWhatWasClaimedBefore(t *testing.T) {
 	s := open(t, newBackend(t, dsn, nil), "a")
 	first := claim(t, s, "1")["1"]
 	// Locks are taken before the rows are written.
-	judge.exec(`ALTER TABLE pglatch_shard ADD CONSTRAINT broken CHECK (name = '1')`)
+	judge.Exec(`ALTER TABLE pglatch_shard ADD CONSTRAINT broken CHECK (name = '1')`)
 	_, err := s.Claim(t.Context(), []string{"2", "three"})
 	require.ErrorContains(t, err, "broken")
 	assert.Equal(t, 1, judge.locks())
-	judge.exec(`ALTER TABLE pglatch_shard DROP CONSTRAINT broken`)
+	judge.Exec(`ALTER TABLE pglatch_shard DROP CONSTRAINT broken`)
 	assert.Len(t, claim(t, s, "2", "three"), 2)
 	release(t, s, "1")
 	assert.Equal(t, 1, claim(t, s, "1")["1"].Compare(first))
@@ -70,7 +71,7 @@ func TestTablesThatLackAColumnAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, column := range []string{"pglatch_shard DROP COLUMN written", "pglatch_shard_member DROP COLUMN refuses", "pglatch_shard_order DROP COLUMN identity"} {
 		dsn := pgtest.DSN(t)
-		newJudge(t, dsn).exec(postgres.Schema("") + "; ALTER TABLE " + column)
+		newJudge(t, dsn).Exec(postgres.Schema("") + "; ALTER TABLE " + column)
 		b := newBackend(t, dsn, nil)
 		_, opened := b.Open(t.Context(), member("a"), ttl)
 		for _, err := range []error{opened, b.Migrate(t.Context())} {
@@ -85,28 +86,28 @@ func TestTablesThatLackAColumnAreRefused(t *testing.T) {
 
 // stuck has a transaction that inserts the row of shard 1, for which a claim of it waits under its lock.
 func (j judge) stuck() (free func()) {
-	j.t.Helper()
-	tx, err := j.pool.Begin(context.Background())
-	require.NoError(j.t, err)
+	j.TB().Helper()
+	tx, err := j.Pool.Begin(context.Background())
+	require.NoError(j.TB(), err)
 	_, err = tx.Exec(context.Background(), `INSERT INTO pglatch_shard VALUES ('tenant=7', '1', (7::bigint << 32) + 1, 1, 1, 1, 1, now(), '', 1, now())`)
-	require.NoError(j.t, err)
+	require.NoError(j.TB(), err)
 	free = func() { _ = tx.Rollback(context.Background()) }
-	j.t.Cleanup(free)
+	j.TB().Cleanup(free)
 	return free
 }
 
 // claimsAndWaits begins a claim and returns once it waits for a row and has more locks than before. The server bounds that wait: if
 // it ends the claim before anybody sees the wait, the next claim begins.
 func (j judge) claimsAndWaits(ctx context.Context, s driver.Session, names ...string) (failed <-chan error) {
-	j.t.Helper()
+	j.TB().Helper()
 	pid, before, ended := postgres.PIDOf(s), j.locks(), make(chan error, 1)
 	try := func() { _, err := s.Claim(ctx, names); ended <- err }
 	go try()
-	for !one[bool](j, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock')
+	for !dbtest.Ask[bool](j, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock')
 		AND (SELECT count(*) FROM pg_locks WHERE pid = $1 AND locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted) > $2`, pid, before) {
 		select {
 		case err := <-ended:
-			require.ErrorContains(j.t, err, "another transaction has locked")
+			require.ErrorContains(j.TB(), err, "another transaction has locked")
 			go try()
 		default:
 		}
@@ -122,7 +123,7 @@ func TestAClaimThatWaitsIsEndedAndGivesItsLocksBack(t *testing.T) {
 	pid := postgres.PIDOf(s)
 	for name, end := range map[string]func(){
 		"by the bound of the wait": func() {},
-		"by somebody":              func() { judge.exec(`SELECT pg_cancel_backend($1)`, pid) },
+		"by somebody":              func() { judge.Exec(`SELECT pg_cancel_backend($1)`, pid) },
 	} {
 		free := judge.stuck()
 		failed := judge.claimsAndWaits(t.Context(), s, "1", "2")
@@ -132,7 +133,7 @@ func TestAClaimThatWaitsIsEndedAndGivesItsLocksBack(t *testing.T) {
 		free()
 		assert.Len(t, claim(t, s, "1", "2"), 2, "the session lasts")
 		release(t, s, "1", "2")
-		judge.exec(`DELETE FROM pglatch_shard`)
+		judge.Exec(`DELETE FROM pglatch_shard`)
 	}
 }
 
@@ -161,7 +162,7 @@ func TestASessionThatDoesNotAnswerAReleaseEndsItself(t *testing.T) {
 	_, err := a.Renew(t.Context(), ttl)
 	require.ErrorIs(t, err, leader.ErrLost)
 	free()
-	judge.eventually(func() bool { return judge.locks() == 0 })
+	judge.Until(func() bool { return judge.locks() == 0 })
 	assert.Len(t, claim(t, b, "1", "2", "3"), 3)
 }
 
@@ -175,7 +176,7 @@ func TestATransactionAndANodeExcludeEachOtherFromAShard(t *testing.T) {
 		key, err := tenants.Text(name)
 		require.NoError(t, err)
 		inTx := func(fn func(tx pgx.Tx)) {
-			require.NoError(t, pgx.BeginFunc(t.Context(), judge.pool, func(tx pgx.Tx) error { fn(tx); return nil }))
+			require.NoError(t, pgx.BeginFunc(t.Context(), judge.Pool, func(tx pgx.Tx) error { fn(tx); return nil }))
 		}
 		inTx(func(tx pgx.Tx) {
 			require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, key))
@@ -198,7 +199,7 @@ func TestATransactionAndANodeExcludeEachOtherFromAShard(t *testing.T) {
 func TestARoleThatMayNotConnectIsNotToldAboutTheTables(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{})
-	newJudge(t, server.DSN("")).exec(`CREATE ROLE app LOGIN;
+	newJudge(t, server.DSN("")).Exec(`CREATE ROLE app LOGIN;
 		DO $$ BEGIN EXECUTE format('REVOKE CONNECT ON DATABASE %I FROM PUBLIC', current_database()); END $$`)
 	u, err := url.Parse(server.DSN(""))
 	require.NoError(t, err)

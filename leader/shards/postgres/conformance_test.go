@@ -44,7 +44,7 @@ func TestTheBackendConforms(t *testing.T) {
 		},
 		Kill: func(t *testing.T, b driver.Backend, s driver.Session) {
 			t.Helper()
-			newJudge(t, b.(*node).dsn).terminate(postgres.PIDOf(s))
+			newJudge(t, b.(*node).dsn).Terminate(postgres.PIDOf(s))
 		},
 		Cut: func(_ *testing.T, b driver.Backend) func() {
 			proxy := b.(*node).proxy

@@ -31,11 +31,11 @@ func TestAShardIsNotClaimedWhileAGuardedTransactionIsUnderWay(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	judge := newJudge(t, dsn)
-	judge.exec(`CREATE TABLE writes (n int)`)
+	judge.Exec(`CREATE TABLE writes (n int)`)
 	a, b := open(t, newBackend(t, dsn, nil), "a"), open(t, newBackend(t, dsn, nil), "b")
 	work, unguarded := bound(t, a, "1"), bound(t, a, "2")
 	begin := func(ctx context.Context) pgx.Tx {
-		tx, err := judge.pool.Begin(ctx)
+		tx, err := judge.Pool.Begin(ctx)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 		require.NoError(t, write(ctx, tx))
@@ -43,7 +43,7 @@ func TestAShardIsNotClaimedWhileAGuardedTransactionIsUnderWay(t *testing.T) {
 	}
 	tx, control := begin(work), begin(unguarded)
 	require.NoError(t, postgres.Guard(work, tx))
-	judge.terminate(postgres.PIDOf(a))
+	judge.Terminate(postgres.PIDOf(a))
 
 	got := claim(t, b, "1", "2", "3")
 	assert.NotContains(t, got, "1")

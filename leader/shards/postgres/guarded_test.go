@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/capture"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader/shards/driver"
@@ -29,7 +30,7 @@ func wedged(t *testing.T, dsn string, j judge, stop func(ctx context.Context, tx
 	t.Helper()
 	a := open(t, newBackend(t, dsn, nil), "a")
 	work := bound(t, a, "1")
-	tx, err := j.pool.Begin(t.Context())
+	tx, err := j.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, postgres.Guard(work, tx))
 	w := wedge{tx.Conn().PgConn().PID(), make(chan error, 1)}
@@ -41,12 +42,12 @@ func wedged(t *testing.T, dsn string, j judge, stop func(ctx context.Context, tx
 		<-w.done
 		_ = tx.Rollback(ctx)
 	})
-	j.eventually(func() bool {
-		return one[string](j, "SELECT coalesce(wait_event, '') FROM pg_stat_activity WHERE pid = $1", w.pid) == "ClientRead" &&
-			one[string](j, "SELECT state FROM pg_stat_activity WHERE pid = $1", w.pid) == "active" ||
-			one[string](j, "SELECT coalesce(wait_event, '') FROM pg_stat_activity WHERE pid = $1", w.pid) == "ClientWrite"
+	j.Until(func() bool {
+		return dbtest.Ask[string](j, "SELECT coalesce(wait_event, '') FROM pg_stat_activity WHERE pid = $1", w.pid) == "ClientRead" &&
+			dbtest.Ask[string](j, "SELECT state FROM pg_stat_activity WHERE pid = $1", w.pid) == "active" ||
+			dbtest.Ask[string](j, "SELECT coalesce(wait_event, '') FROM pg_stat_activity WHERE pid = $1", w.pid) == "ClientWrite"
 	})
-	j.terminate(postgres.PIDOf(a))
+	j.Terminate(postgres.PIDOf(a))
 	return w
 }
 
@@ -87,7 +88,7 @@ func TestAClaimEndsAGuardedTransactionThatDoesNotEnd(t *testing.T) {
 			t.Parallel()
 			dsn := pgtest.DSN(t)
 			j := newJudge(t, dsn)
-			j.exec(`CREATE TABLE writes (n int)`)
+			j.Exec(`CREATE TABLE writes (n int)`)
 			var log capture.Text
 			const timeout = 300 * time.Millisecond
 			b := open(t, newBackend(t, dsn, func(c *postgres.Config) {
@@ -99,7 +100,7 @@ func TestAClaimEndsAGuardedTransactionThatDoesNotEnd(t *testing.T) {
 			// The control, without the timeout.
 			var guarded *postgres.GuardedError
 			began := time.Now()
-			j.eventually(func() bool {
+			j.Until(func() bool {
 				_, err := never.Claim(t.Context(), []string{"1"})
 				require.ErrorAs(t, err, &guarded)
 				require.ErrorIs(t, err, driver.ErrUnclaimable)
@@ -109,7 +110,7 @@ func TestAClaimEndsAGuardedTransactionThatDoesNotEnd(t *testing.T) {
 			assert.ErrorContains(t, guarded, "shard 1 of tenant=7 waits for a guarded transaction: backend ")
 
 			began = time.Now()
-			j.eventually(func() bool {
+			j.Until(func() bool {
 				grants, err := b.Claim(t.Context(), []string{"1"})
 				if err != nil {
 					require.ErrorAs(t, err, &guarded)
@@ -118,8 +119,8 @@ func TestAClaimEndsAGuardedTransactionThatDoesNotEnd(t *testing.T) {
 			})
 			assert.GreaterOrEqual(t, time.Since(began), timeout)
 			assert.Contains(t, log.String(), "guarded transactions of an earlier term are ended")
-			j.eventually(func() bool { // an ending backend gives up its locks before its place in the list
-				return one[int](j, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", w.pid) == 0
+			j.Until(func() bool { // an ending backend gives up its locks before its place in the list
+				return dbtest.Ask[int](j, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", w.pid) == 0
 			})
 		})
 	}
@@ -129,12 +130,12 @@ func TestAClaimThatMayNotEndAGuardedTransactionSaysWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.StartServer(t, pgserver.Options{}).DSN("")
 	j := newJudge(t, dsn)
-	j.exec(`CREATE TABLE writes (n int); CREATE ROLE app LOGIN`)
+	j.Exec(`CREATE TABLE writes (n int); CREATE ROLE app LOGIN`)
 	w := wedged(t, dsn, j, wedges["COPY"])
-	j.exec(`GRANT SELECT, INSERT, UPDATE, DELETE ON pglatch_shard, pglatch_shard_member, pglatch_shard_order TO app`)
+	j.Exec(`GRANT SELECT, INSERT, UPDATE, DELETE ON pglatch_shard, pglatch_shard_member, pglatch_shard_order TO app`)
 	b := open(t, newBackend(t, as(t, dsn, "app"), func(c *postgres.Config) { c.GuardTimeout = time.Millisecond }), "b")
 	var guarded *postgres.GuardedError
-	j.eventually(func() bool {
+	j.Until(func() bool {
 		_, err := b.Claim(t.Context(), []string{"1"})
 		require.ErrorAs(t, err, &guarded)
 		return guarded.Pending != nil

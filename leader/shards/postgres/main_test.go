@@ -1,14 +1,13 @@
 package postgres_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
@@ -67,49 +66,16 @@ func release(tb testing.TB, s driver.Session, names ...string) {
 }
 
 // A judge is an ordinary connection, which says what the server knows.
-type judge struct {
-	t    testing.TB
-	pool *pgxpool.Pool
-}
+type judge struct{ *dbtest.Database }
 
 func newJudge(tb testing.TB, dsn string) judge {
 	tb.Helper()
-	pool, err := pgxpool.New(tb.Context(), dsn)
-	require.NoError(tb, err)
-	tb.Cleanup(pool.Close)
-	return judge{tb, pool}
-}
-
-func (j judge) exec(sql string, args ...any) {
-	j.t.Helper()
-	_, err := j.pool.Exec(context.Background(), sql, args...)
-	require.NoError(j.t, err)
-}
-
-func one[T any](j judge, sql string, args ...any) T {
-	j.t.Helper()
-	var v T
-	require.NoError(j.t, j.pool.QueryRow(context.Background(), sql, args...).Scan(&v))
-	return v
+	return judge{dbtest.Open(tb, dsn)}
 }
 
 // locks counts the advisory locks of this database that a session holds alone.
 func (j judge) locks() int {
-	j.t.Helper()
-	return one[int](j, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'
+	j.TB().Helper()
+	return dbtest.Ask[int](j, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
-}
-
-func (j judge) eventually(condition func() bool) {
-	j.t.Helper()
-	require.Eventually(j.t, condition, patience, time.Millisecond)
-}
-
-// terminate ends a backend and waits until it is gone.
-func (j judge) terminate(pid uint32) {
-	j.t.Helper()
-	j.exec("SELECT pg_terminate_backend($1)", pid)
-	j.eventually(func() bool {
-		return one[int](j, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) == 0
-	})
 }

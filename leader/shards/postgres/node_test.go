@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
@@ -93,9 +94,9 @@ func TestTheEndOfOneConnectionCostsHalfOfTheShardsAndNoMore(t *testing.T) {
 	w.mu.Lock()
 	before := maps.Clone(w.owned)
 	w.mu.Unlock()
-	pid := one[int32](judge, `SELECT min(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'
+	pid := dbtest.Ask[int32](judge, `SELECT min(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
-	rows, err := judge.pool.Query(t.Context(), `SELECT objid::int8 FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND pid = $1`, pid)
+	rows, err := judge.Pool.Query(t.Context(), `SELECT objid::int8 FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND pid = $1`, pid)
 	require.NoError(t, err)
 	carried := map[string]bool{}
 	for rows.Next() {
@@ -106,7 +107,7 @@ func TestTheEndOfOneConnectionCostsHalfOfTheShardsAndNoMore(t *testing.T) {
 	require.NoError(t, rows.Err())
 	require.Len(t, carried, n/2, "half of them")
 
-	judge.terminate(uint32(pid))
+	judge.Terminate(uint32(pid))
 	eventually(t, func() bool { owned, lost := w.counts(); return owned == n && lost == n/2 }, "the half is lost, told, and owned again")
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
@@ -52,25 +53,25 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{})
 	judge := newJudge(t, server.DSN(""))
-	judge.exec(traps)
-	judge.exec(`SET search_path = public; ` + postgres.Schema(""))
-	judge.exec(`GRANT SELECT, INSERT, UPDATE ON public.pglatch_shard TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON public.pglatch_shard_member TO app;
+	judge.Exec(traps)
+	judge.Exec(`SET search_path = public; ` + postgres.Schema(""))
+	judge.Exec(`GRANT SELECT, INSERT, UPDATE ON public.pglatch_shard TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON public.pglatch_shard_member TO app;
 		GRANT SELECT, INSERT, UPDATE, DELETE ON public.pglatch_shard_order TO app`)
 	dsn := as(t, server.DSN(""), "app")
 	victim := newJudge(t, dsn)
 	pid := 0
-	judge.eventually(func() bool { // the times of the role can end a connection, too
-		return victim.pool.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid) == nil
+	judge.Until(func() bool { // the times of the role can end a connection, too
+		return victim.Pool.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid) == nil
 	})
 	assert.Equal(t, 42, pid, "the control: the trap catches an ordinary client")
 	for _, level := range []string{"serializable", "repeatable read"} {
-		judge.exec(`ALTER ROLE app SET default_transaction_isolation = '` + level + `'`)
+		judge.Exec(`ALTER ROLE app SET default_transaction_isolation = '` + level + `'`)
 		backend := newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = false })
 		a, b := open(t, backend, `a'\`), open(t, newBackend(t, dsn, nil), "b")
 		text := `o'neil\ ` + level
 		assert.Len(t, claim(t, a, "1", text), 2)
 		assert.Empty(t, claim(t, b, "1", text))
-		judge.eventually(func() bool { return backend.Pin(t.Context(), "1", `a'\`) == nil }) // its connection has the times of the role
+		judge.Until(func() bool { return backend.Pin(t.Context(), "1", `a'\`) == nil }) // its connection has the times of the role
 		v, err := b.Look(t.Context(), 0)
 		require.NoError(t, err)
 		assert.Equal(t, map[string]string{"1": `a'\`, text: `a'\`}, v.Owners)
@@ -79,7 +80,7 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 		again := claim(t, b, "1")
 		require.Contains(t, again, "1")
 		ctx := b.(driver.Binder).Bind(t.Context(), driver.Grant{Name: "1", Term: again["1"]})
-		pool := newJudge(t, as(t, server.DSN(""), "postgres")).pool
+		pool := newJudge(t, as(t, server.DSN(""), "postgres")).Pool
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, postgres.Guard(ctx, tx), "with the path of the database, too")
@@ -93,10 +94,10 @@ func TestWhatNoLaterCallMendsIsPermanent(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{})
 	judge := newJudge(t, server.DSN(""))
-	judge.exec(`CREATE ROLE app LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC`)
-	judge.exec(postgres.Schema("terms"))
-	judge.exec(postgres.Schema("half"))
-	judge.exec(`GRANT SELECT, INSERT, UPDATE ON half TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON half_member TO app`)
+	judge.Exec(`CREATE ROLE app LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC`)
+	judge.Exec(postgres.Schema("terms"))
+	judge.Exec(postgres.Schema("half"))
+	judge.Exec(`GRANT SELECT, INSERT, UPDATE ON half TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON half_member TO app`)
 	dsn := as(t, server.DSN(""), "app")
 	for name, row := range map[string]struct {
 		dsn    string
@@ -140,21 +141,21 @@ func TestAStandbyIsRefusedUntilItIsPromotedAndTermsRise(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, standby.Close()) })
 	replica := newJudge(t, standby.DSN(""))
-	replica.eventually(func() bool { return one[int64](replica, "SELECT n FROM pglatch_shard") == int64(before.N) })
+	replica.Until(func() bool { return dbtest.Ask[int64](replica, "SELECT n FROM pglatch_shard") == int64(before.N) })
 	b := newBackend(t, standby.DSN(""), nil)
 	_, err = b.Open(t.Context(), member("b"), ttl)
 	require.ErrorIs(t, err, postgres.ErrStandby)
 	require.NotErrorIs(t, err, leader.ErrPermanent, "it can be promoted")
 
-	replica.exec("SELECT pg_wal_replay_pause()")
+	replica.Exec("SELECT pg_wal_replay_pause()")
 	for range 5 {
 		release(t, a, "1")
 		before = claim(t, a, "1")["1"]
 	}
 	require.NoError(t, primary.Stop(t.Context(), pgserver.Immediate))
-	replica.exec("SELECT pg_wal_replay_resume()")
-	require.True(t, one[bool](replica, "SELECT pg_promote(wait => false)")) // a wait in the server would hold a snapshot
-	replica.eventually(func() bool { return !one[bool](replica, "SELECT pg_is_in_recovery()") })
+	replica.Exec("SELECT pg_wal_replay_resume()")
+	require.True(t, dbtest.Ask[bool](replica, "SELECT pg_promote(wait => false)")) // a wait in the server would hold a snapshot
+	replica.Until(func() bool { return !dbtest.Ask[bool](replica, "SELECT pg_is_in_recovery()") })
 	after := claim(t, open(t, b, "b"), "1")["1"]
 	assert.Equal(t, 1, after.Compare(before), "%v follows %v", after, before)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader/shards"
@@ -25,9 +26,9 @@ var stalls = map[string]struct {
 	stall func(judge judge) (end func())
 }{
 	"statement": {"PgSleep", func(judge judge) func() {
-		judge.exec(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_sleep(86400); RETURN NEW; END $$`)
-		judge.exec(`CREATE TRIGGER slow BEFORE INSERT ON pglatch_shard FOR EACH ROW WHEN (NEW.name = '2') EXECUTE FUNCTION slow()`)
-		return func() { judge.exec(`DROP TRIGGER slow ON pglatch_shard`) }
+		judge.Exec(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_sleep(86400); RETURN NEW; END $$`)
+		judge.Exec(`CREATE TRIGGER slow BEFORE INSERT ON pglatch_shard FOR EACH ROW WHEN (NEW.name = '2') EXECUTE FUNCTION slow()`)
+		return func() { judge.Exec(`DROP TRIGGER slow ON pglatch_shard`) }
 	}},
 	"commit": {"SyncRep", stallCommits},
 }
@@ -35,9 +36,9 @@ var stalls = map[string]struct {
 // stallCommits has every commit wait for a standby that there is not.
 func stallCommits(judge judge) func() {
 	standby := func(name string) {
-		judge.exec(`ALTER SYSTEM SET synchronous_standby_names = '` + name + `'`)
-		judge.exec(`SELECT pg_reload_conf()`)
-		judge.eventually(func() bool { return one[string](judge, `SHOW synchronous_standby_names`) == name })
+		judge.Exec(`ALTER SYSTEM SET synchronous_standby_names = '` + name + `'`)
+		judge.Exec(`SELECT pg_reload_conf()`)
+		judge.Until(func() bool { return dbtest.Ask[string](judge, `SHOW synchronous_standby_names`) == name })
 	}
 	standby("nobody")
 	awaitStall(judge)
@@ -49,18 +50,18 @@ func awaitStall(judge judge) {
 	ended := make(chan struct{})
 	close(ended)
 	const probe = `BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_logical_emit_message(true, 'probe', ''); COMMIT`
-	for one[int](judge, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query = $1`, probe) == 0 {
+	for dbtest.Ask[int](judge, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query = $1`, probe) == 0 {
 		select {
 		case <-ended:
 			ended = make(chan struct{})
 			go func() {
 				defer close(ended)
-				_, _ = judge.pool.Exec(context.Background(), probe, pgx.QueryExecModeSimpleProtocol)
+				_, _ = judge.Pool.Exec(context.Background(), probe, pgx.QueryExecModeSimpleProtocol)
 			}()
 		default:
 		}
 	}
-	judge.exec(`SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query = '` + strings.ReplaceAll(probe, "'", "''") + `'`)
+	judge.Exec(`SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query = '` + strings.ReplaceAll(probe, "'", "''") + `'`)
 	<-ended
 }
 
@@ -80,7 +81,7 @@ func TestAClaimThatLastsForEverCostsNothingThatTheSessionOwns(t *testing.T) {
 				try := func() { _, err := s.Claim(t.Context(), []string{"2"}); failed <- err }
 				go try()
 				// It waits, and has the lock meanwhile: the control.
-				for !one[bool](judge, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = $2)
+				for !dbtest.Ask[bool](judge, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = $2)
 					AND (SELECT count(*) FROM pg_locks WHERE pid = $1 AND locktype = 'advisory' AND mode = 'ExclusiveLock') = 2`, pid, slow.event) {
 					select {
 					case err := <-failed: // on a busy machine it can end before anybody sees that it waits
@@ -121,7 +122,7 @@ func TestALookAtALockedTableCostsNothingThatTheSessionOwns(t *testing.T) {
 	judge := newJudge(t, dsn)
 	s := open(t, newBackend(t, dsn, nil), "a")
 	claim(t, s, "1")
-	tx, err := judge.pool.Begin(t.Context())
+	tx, err := judge.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(t.Context(), `LOCK TABLE pglatch_shard IN ACCESS EXCLUSIVE MODE`)

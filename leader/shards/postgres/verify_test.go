@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
@@ -20,7 +21,7 @@ import (
 // lookBesideAClaim returns what b sees while a's claim of the shard 1 waits for the lock 42, and the claim's error.
 func lookBesideAClaim(t *testing.T, j judge, a, b driver.Session) (seen driver.View, failed error) {
 	t.Helper()
-	gate, err := j.pool.Begin(t.Context())
+	gate, err := j.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = gate.Exec(t.Context(), "SELECT pg_advisory_xact_lock(42)")
 	require.NoError(t, err)
@@ -30,7 +31,7 @@ func lookBesideAClaim(t *testing.T, j judge, a, b driver.Session) (seen driver.V
 		claimed <- err
 	}()
 	pid := postgres.PIDOf(a)
-	for one[int](j, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = $1", pid) == 0 && len(claimed) == 0 {
+	for dbtest.Ask[int](j, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = $1", pid) == 0 && len(claimed) == 0 {
 	}
 	seen, err = b.Look(t.Context(), 0)
 	require.NoError(t, err)
@@ -45,7 +46,7 @@ func TestAViewThatLacksAShardIsNotKept(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	j := newJudge(t, dsn)
 	a, b := open(t, newBackend(t, dsn, nil), "a"), open(t, newBackend(t, dsn, nil), "b")
-	j.exec(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	j.Exec(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			PERFORM pg_catalog.set_config('lock_timeout', '0', true), pg_catalog.pg_advisory_xact_lock(42); RETURN new; END $$;
 		CREATE TRIGGER wait BEFORE INSERT ON pglatch_shard FOR EACH ROW EXECUTE FUNCTION wait()`)
 	var before driver.View
@@ -66,31 +67,31 @@ func TestALookFindsARightThatTheRoleLacks(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.StartServer(t, pgserver.Options{}).DSN("")
 	j := newJudge(t, dsn)
-	j.exec("CREATE ROLE app LOGIN")
-	j.exec(postgres.Schema(""))
+	j.Exec("CREATE ROLE app LOGIN")
+	j.Exec(postgres.Schema(""))
 	rights := []string{
 		"SELECT ON pglatch_shard", "INSERT ON pglatch_shard", "UPDATE ON pglatch_shard", "SELECT ON pglatch_shard_order",
 		"SELECT ON pglatch_shard_member", "INSERT ON pglatch_shard_member", "UPDATE ON pglatch_shard_member", "DELETE ON pglatch_shard_member",
 	}
 	for _, right := range rights {
-		j.exec("GRANT " + right + " TO app")
+		j.Exec("GRANT " + right + " TO app")
 	}
 	a := open(t, newBackend(t, as(t, dsn, "app"), func(c *postgres.Config) { c.CreateTable = false }), "a")
 	v, err := a.Look(t.Context(), 0)
 	require.NoError(t, err)
 	for _, right := range rights {
-		j.exec("REVOKE " + right + " FROM app")
+		j.Exec("REVOKE " + right + " FROM app")
 		_, err := a.Look(t.Context(), v.Version) // nothing else has changed
 		table, ok := errors.AsType[*postgres.TableError](err)
 		require.True(t, ok, "%s: %v", right, err)
 		require.ErrorIs(t, err, leader.ErrPermanent)
 		require.ErrorContains(t, table, "the role lacks rights on the tables of shards: GRANT SELECT")
-		j.exec("GRANT " + right + " TO app")
+		j.Exec("GRANT " + right + " TO app")
 		_, err = a.Look(t.Context(), v.Version)
 		require.NoError(t, err, right)
 	}
-	j.exec("REVOKE INSERT ON pglatch_shard FROM app")
-	j.exec("GRANT INSERT (shards, name, key, era, n, timeline, system_identifier, server_start, written, pid, since) ON pglatch_shard TO app")
+	j.Exec("REVOKE INSERT ON pglatch_shard FROM app")
+	j.Exec("GRANT INSERT (shards, name, key, era, n, timeline, system_identifier, server_start, written, pid, since) ON pglatch_shard TO app")
 	_, err = a.Look(t.Context(), v.Version)
 	require.NoError(t, err, "rights on columns are rights")
 }
@@ -119,7 +120,7 @@ func TestAShardWhoseRowWasChangedByHandIsLost(t *testing.T) {
 				return lost
 			}
 			require.Empty(t, look(), "the control")
-			j.exec(sql)
+			j.Exec(sql)
 			require.Equal(t, []string{"1"}, look(), "by the look of the other session of the node")
 			require.Equal(t, 2, j.locks(), "it has its lock until the node knows")
 			require.Empty(t, look(), "it is reported once")
@@ -134,7 +135,7 @@ func TestANodeWhoseTablesOrRightsAreGoneSaysSoAndStops(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	j := newJudge(t, dsn)
-	j.exec(postgres.Schema(""))
+	j.Exec(postgres.Schema(""))
 	lost, acquired := make(chan error, 10), make(chan string, 10)
 	node, err := shards.New(shards.Config{
 		Name: "tenants", Count: 4, LeaseDuration: 30 * time.Second, LookInterval: 600 * time.Millisecond, Backend: newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = false }),
@@ -149,14 +150,14 @@ func TestANodeWhoseTablesOrRightsAreGoneSaysSoAndStops(t *testing.T) {
 	for range 4 {
 		<-acquired
 	}
-	j.exec(`DROP TABLE pglatch_shard_order`)
+	j.Exec(`DROP TABLE pglatch_shard_order`)
 	for range 4 {
 		err := <-lost
 		table, ok := errors.AsType[*postgres.TableError](err)
 		require.True(t, ok, "%v", err)
 		assert.True(t, table.Missing)
 	}
-	j.exec(postgres.Schema(""))
+	j.Exec(postgres.Schema(""))
 	for range 4 {
 		<-acquired
 	}
@@ -178,7 +179,7 @@ func TestAKeyThatWasEditedByHandHealsAtTheNextClaim(t *testing.T) {
 	both := owners()
 	require.Len(t, both, 2)
 
-	j.exec(`UPDATE pglatch_shard SET key = 12345 WHERE name = '1'`)
+	j.Exec(`UPDATE pglatch_shard SET key = 12345 WHERE name = '1'`)
 	require.NotContains(t, owners(), "1", "the control: no look knows whose the lock is")
 	release(t, a, "1")
 	require.Contains(t, claim(t, a, "1"), "1")
@@ -186,12 +187,12 @@ func TestAKeyThatWasEditedByHandHealsAtTheNextClaim(t *testing.T) {
 
 	// The key of another shard: a claim of that one is refused until this one is claimed.
 	release(t, a, "1", "2")
-	j.exec(`UPDATE pglatch_shard SET key = 12345 WHERE name = '2'; UPDATE pglatch_shard SET key = (7::bigint << 32) + 2 WHERE name = '1'`)
+	j.Exec(`UPDATE pglatch_shard SET key = 12345 WHERE name = '2'; UPDATE pglatch_shard SET key = (7::bigint << 32) + 2 WHERE name = '1'`)
 	_, err := a.Claim(t.Context(), []string{"2"})
 	var clash *postgres.ClashError
 	require.ErrorAs(t, err, &clash)
 	assert.Equal(t, "1", clash.Other)
-	assert.Equal(t, 12345, one[int](j, `SELECT key FROM pglatch_shard WHERE name = '2'`), "a clash changes nothing")
+	assert.Equal(t, 12345, dbtest.Ask[int](j, `SELECT key FROM pglatch_shard WHERE name = '2'`), "a clash changes nothing")
 	claim(t, a, "1")
 	claim(t, a, "2")
 	assert.Equal(t, both, owners())
