@@ -120,9 +120,14 @@ func (m *Mailbox) sendMany(ctx context.Context, tx pgsession.Tx, envelopes []Env
 	return tickets, nil
 }
 
-// putSQL sends a message. The body is in hexadecimal digits, as all drivers and modes of the protocol take it.
-const putSQL = `SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::pg_catalog.text, pglatch_turns.put($2::pg_catalog.text, $3::pg_catalog.text,
+// putSQL sends a message. The body is in hexadecimal digits, as all drivers and modes of the protocol take it. putMarkedSQL
+// stores the answer behind a mark, for a transaction that only a second statement proves.
+const (
+	putSQL = `SELECT pglatch_turns.put($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text, pg_catalog.decode($4::pg_catalog.text, 'hex'), $5::pg_catalog.text, $6::pg_catalog.int8)`
+
+	putMarkedSQL = `SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::pg_catalog.text, pglatch_turns.put($2::pg_catalog.text, $3::pg_catalog.text,
 	$4::pg_catalog.text, pg_catalog.decode($5::pg_catalog.text, 'hex'), $6::pg_catalog.text, $7::pg_catalog.int8)), true)`
+)
 
 func (m *Mailbox) send(ctx context.Context, tx pgsession.Tx, key namespace.Key, message Message) (Ticket, error) {
 	entity, err := m.entityOf(key)
@@ -135,8 +140,12 @@ func (m *Mailbox) send(ctx context.Context, tx pgsession.Tx, key namespace.Key, 
 		}
 	}
 	var answer string
-	err = txguard.Sent(ctx, tx, func() error {
-		answer, err = pgsession.TxAsk(ctx, tx, putSQL, m.config.Name, entity, message.ID, hex.EncodeToString(message.Body), message.Trace, m.config.SendWait.Milliseconds())
+	err = txguard.Sent(ctx, tx, func() (err error) {
+		args := []any{m.config.Name, entity, message.ID, hex.EncodeToString(message.Body), message.Trace, m.config.SendWait.Milliseconds()}
+		var sent bool
+		if answer, sent, err = pgsession.TxOnce(ctx, tx, putSQL, args...); !sent {
+			answer, err = pgsession.TxAsk(ctx, tx, putMarkedSQL, args...)
+		}
 		return err
 	})
 	if err != nil {

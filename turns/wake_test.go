@@ -95,16 +95,23 @@ func (c *counter) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.
 func (c *counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (c *counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-func TestAnIdleServerSendsOneStatementForEachLook(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	config, err := pgxpool.ParseConfig(b.dsn)
+// counted opens a pool whose statements a counter notes.
+func counted(t *testing.T, dsn string) (*counter, *pgxpool.Pool) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dsn)
 	require.NoError(t, err)
 	c := &counter{make(chan string, 1000)}
 	config.ConnConfig.Tracer = c
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
+	return c, pool
+}
+
+func TestAnIdleServerSendsOneStatementForEachLook(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c, pool := counted(t, b.dsn)
 	changed := b.config
 	changed.Pool = pool
 	box, err := turns.Open(t.Context(), changed)

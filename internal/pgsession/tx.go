@@ -58,7 +58,11 @@ func FromPgx(tx PgxTx) Tx {
 	return pgxTx{tx}
 }
 
-const txIdle = 'I' // of the protocol's ReadyForQuery: not in a transaction block
+// States of the protocol's ReadyForQuery.
+const (
+	txIdle  = 'I' // not in a transaction block
+	txBlock = 'T' // in one that has not failed
+)
 
 // FromSQL returns a transaction of database/sql. A *sql.DB fails at once. Otherwise locks and guards ask the server.
 func FromSQL(tx SQLTx) Tx {
@@ -97,6 +101,16 @@ func (t pgxTx) Exec(ctx context.Context, sql string, args ...any) error {
 
 func (t pgxTx) QueryRow(ctx context.Context, sql string, dest any) error {
 	return t.tx.QueryRow(ctx, sql).Scan(dest)
+}
+
+// inBlock reports whether the connection is known, and in a transaction block.
+func (t pgxTx) inBlock() bool {
+	tx, ok := t.tx.(interface{ Conn() *pgx.Conn })
+	if !ok {
+		return false
+	}
+	conn := tx.Conn()
+	return conn != nil && conn.PgConn().TxStatus() == txBlock
 }
 
 // A sqlTx sends the arguments as literals, because libraries on top of database/sql have their own placeholders.

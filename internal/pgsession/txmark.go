@@ -39,6 +39,23 @@ func TxAsk(ctx context.Context, tx Tx, sql string, args ...any) (answer string, 
 	return txOutcome(ctx, tx, mark)
 }
 
+// TxOnce is TxAsk without a mark and a second statement: sql returns the answer. It works if the driver is pgx and the
+// connection says that it is in a transaction block, before and after the statement. Otherwise sent is false, and nothing
+// was sent.
+func TxOnce(ctx context.Context, tx Tx, sql string, args ...any) (answer string, sent bool, err error) {
+	p, ok := tx.(pgxTx)
+	if !ok || !p.inBlock() {
+		return "", false, nil
+	}
+	if err := p.tx.QueryRow(ctx, sql, args...).Scan(&answer); err != nil {
+		return "", true, txError(err)
+	}
+	if !p.inBlock() {
+		return "", true, errNoTx
+	}
+	return answer, true, nil
+}
+
 // txRun stores the mark and the arguments for a DO block with the statement request, and returns
 // what the block stored behind the mark.
 func txRun(ctx context.Context, tx Tx, block, request string, args ...any) (answer string, err error) {

@@ -1,13 +1,13 @@
 
 -- send_key is the lock that senders of one entity take until their transactions end. It is in the half of
--- the bigint keys that no namespace uses. Two entities with one key only wait for each other.
+-- the bigint keys that no namespace uses. Two entities with one key only wait for each other. Without a search_path of its
+-- own, it becomes a part of the statements that call it.
 CREATE OR REPLACE FUNCTION pglatch_turns.send_key(p_mailbox text, p_entity text) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-	RETURN hashtextextended(p_entity, hashtextextended(p_mailbox, 8391737718543446899)) | (-9223372036854775808)::bigint;
-END $$;
+LANGUAGE sql IMMUTABLE AS $$
+	SELECT pg_catalog.hashtextextended(p_entity, pg_catalog.hashtextextended(p_mailbox, 8391737718543446899)) OPERATOR(pg_catalog.|) (-9223372036854775808)::pg_catalog.int8
+$$;
 
--- lock_sends takes the lock of an entity's senders, and reports whether it came in time. A lock_timeout of
+-- lock_sends waits for the lock of an entity's senders, and reports whether it came in time. A lock_timeout of
 -- the transaction's that is shorter counts too.
 CREATE OR REPLACE FUNCTION pglatch_turns.lock_sends(p_mailbox text, p_entity text, p_wait_ms bigint) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -17,9 +17,6 @@ DECLARE
 	own_ms bigint;
 	locked bool := true;
 BEGIN
-	IF pg_try_advisory_xact_lock(key) THEN
-		RETURN true;
-	END IF;
 	own := current_setting('lock_timeout');
 	own_ms := extract(epoch FROM own::interval) * 1000;
 	PERFORM set_config('lock_timeout', CASE WHEN own_ms > 0 THEN least(own_ms, p_wait_ms) ELSE p_wait_ms END || 'ms', true);
@@ -75,6 +72,9 @@ END $$;
 --
 -- The order is what counts. First the lock, which PostgreSQL keeps until the commit is visible to others.
 -- Then the number. So the numbers of an entity follow the commits of its senders.
+--
+-- Each message pays for what is written here. So the first attempt for the lock and limit_idle are written out, and a
+-- block with an EXCEPTION, which is a subtransaction, is only for snapshots that may be old.
 CREATE OR REPLACE FUNCTION pglatch_turns.put(p_mailbox text, p_entity text, p_id text, p_body bytea, p_trace text, p_wait_ms bigint) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -87,6 +87,7 @@ DECLARE
 	last bigint;
 	total bigint;
 	at timestamptz;
+	idle text;
 BEGIN
 	SELECT b.* INTO box FROM pglatch_turns.mailboxes AS b WHERE b.name = p_mailbox;
 	IF NOT FOUND THEN
@@ -95,10 +96,12 @@ BEGIN
 		RETURN 'invalid';
 	ELSIF octet_length(p_body) > box.max_bytes THEN
 		RETURN 'bytes ' || box.max_bytes;
-	ELSIF NOT pglatch_turns.lock_sends(p_mailbox, p_entity, p_wait_ms) THEN
+	ELSIF NOT (pg_try_advisory_xact_lock(pglatch_turns.send_key(p_mailbox, p_entity)) OR pglatch_turns.lock_sends(p_mailbox, p_entity, p_wait_ms)) THEN
 		RETURN 'timeout';
 	END IF;
-	PERFORM pglatch_turns.limit_idle(); -- or a process that is stopped here would keep all senders of the entity out
+	IF current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN interval '1 millisecond' AND interval '15 s' THEN
+		idle := set_config('idle_in_transaction_session_timeout', '15s', true); -- or a process that is stopped here would keep all senders of the entity out
+	END IF;
 	IF p_id <> '' THEN
 		SELECT s.number INTO n FROM pglatch_turns.sent AS s WHERE s.mailbox = p_mailbox AND s.entity = p_entity AND s.id = p_id;
 		IF FOUND THEN
@@ -137,7 +140,9 @@ BEGIN
 	at := clock_timestamp();
 	INSERT INTO pglatch_turns.messages (mailbox, entity, number, position, id, trace, sent_at, body)
 		VALUES (p_mailbox, p_entity, n, coalesce(last, 0) + 1, coalesce(p_id, ''), coalesce(p_trace, ''), at, p_body);
-	IF p_id <> '' THEN
+	IF p_id <> '' AND fresh THEN
+		INSERT INTO pglatch_turns.sent (mailbox, entity, id, number, sent_at) VALUES (p_mailbox, p_entity, p_id, n, at);
+	ELSIF p_id <> '' THEN
 		BEGIN
 			INSERT INTO pglatch_turns.sent (mailbox, entity, id, number, sent_at) VALUES (p_mailbox, p_entity, p_id, n, at);
 		EXCEPTION WHEN unique_violation THEN
@@ -145,7 +150,11 @@ BEGIN
 		END;
 	END IF;
 	-- While the lock is held, nobody deletes the row of the entity. An old snapshot can show one that is gone.
-	IF NOT known OR NOT fresh THEN
+	IF fresh THEN
+		IF NOT known THEN
+			INSERT INTO pglatch_turns.entities (mailbox, entity, state, ready_at, after) VALUES (p_mailbox, p_entity, 'ready', at + box.quiet, n - 1);
+		END IF;
+	ELSE
 		BEGIN
 			INSERT INTO pglatch_turns.entities (mailbox, entity, state, ready_at, after) VALUES (p_mailbox, p_entity, 'ready', at + box.quiet, n - 1);
 		EXCEPTION WHEN unique_violation THEN
