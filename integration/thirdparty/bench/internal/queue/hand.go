@@ -39,7 +39,7 @@ const (
 	handTake = `SELECT id, n, sent FROM inbox WHERE entity = $1 ORDER BY id LIMIT 1`
 )
 
-func (q *hand) Serve(ctx context.Context, began, ended func([]Message)) error {
+func (q *hand) Serve(ctx context.Context, began func([]Message) (left func()), ended func([]Message)) error {
 	var workers sync.WaitGroup
 	for range q.site.Workers {
 		workers.Go(func() {
@@ -54,7 +54,7 @@ func (q *hand) Serve(ctx context.Context, began, ended func([]Message)) error {
 	return nil
 }
 
-func (q *hand) one(ctx context.Context, began, ended func([]Message)) (took bool, err error) {
+func (q *hand) one(ctx context.Context, began func([]Message) (left func()), ended func([]Message)) (took bool, err error) {
 	var m Message
 	err = pgx.BeginFunc(ctx, q.site.Pool, func(tx pgx.Tx) error {
 		var id int64
@@ -64,7 +64,7 @@ func (q *hand) one(ctx context.Context, began, ended func([]Message)) (took bool
 		if err := tx.QueryRow(ctx, handTake, m.Entity).Scan(&id, &m.N, &m.Sent); err != nil {
 			return err
 		}
-		began([]Message{m})
+		defer began([]Message{m})() // the commit makes the lock free, before its answer is here
 		if err := store(ctx, tx, []Message{m}); err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ type Result struct {
 	Handled  int // rows in the table
 	Twice    int // messages with more than one row
 	Disorder int // rows of an entity behind a row with a greater number
-	Overlaps int // handlers that began while another one of the entity ran, or had committed and not returned
+	Overlaps int // handlers that began while another one of the entity ran
 }
 
 // senders is how many goroutines send. Each has entities of its own.
@@ -209,29 +209,32 @@ func (r *run) send(ctx context.Context, sending *sync.WaitGroup) {
 	}
 }
 
-func (r *run) begin(messages []Message) {
+func (r *run) begin(messages []Message) (left func()) {
 	now := int64(time.Since(r.site.began))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := messages[0].Entity; r.running[e] > 0 {
+	e := messages[0].Entity
+	if r.running[e] > 0 {
 		r.overlaps++
 	}
-	r.running[messages[0].Entity]++
+	r.running[e]++
 	for _, m := range messages {
 		if r.timing && m.Sent > 0 {
 			r.latency.Add(time.Duration(now - m.Sent))
 		}
 	}
+	return func() { r.leave(e) }
+}
+
+func (r *run) leave(entity int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running[entity]--; r.running[entity] == 0 {
+		delete(r.running, entity)
+	}
 }
 
 func (r *run) end(messages []Message) {
-	r.mu.Lock()
-	if e := messages[0].Entity; r.running[e] > 1 {
-		r.running[e]--
-	} else {
-		delete(r.running, e)
-	}
-	r.mu.Unlock()
 	r.handled.Add(int64(len(messages)))
 	for _, m := range messages {
 		if m.Sent > 0 {

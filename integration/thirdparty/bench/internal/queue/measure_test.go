@@ -1,9 +1,11 @@
 package queue_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -28,6 +30,36 @@ func TestEachSystemDoesTheWork(t *testing.T) {
 		assert.Zero(t, r.Twice, s.Name)
 		if s.Ordered {
 			assert.Zero(t, r.Disorder, s.Name)
+			assert.Zero(t, r.Overlaps, s.Name)
 		}
+	}
+}
+
+// A pair has two handlers of one entity, one after the other or at the same time.
+type pair struct{ together bool }
+
+func (pair) Fill(context.Context, int, int) error              { return nil }
+func (pair) Send(context.Context, pgx.Tx, queue.Message) error { return nil }
+func (pair) Close()                                            {}
+func (p pair) Serve(ctx context.Context, began func([]queue.Message) func(), _ func([]queue.Message)) error {
+	for range 2 {
+		left := began([]queue.Message{{Entity: 7}})
+		if p.together {
+			defer left()
+		} else {
+			left()
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func TestTheJudgeCountsOverlaps(t *testing.T) {
+	t.Parallel()
+	for together, want := range map[bool]int{false: 0, true: 1} {
+		s := queue.System{Open: func(context.Context, *queue.Site) (queue.Queue, error) { return pair{together}, nil }}
+		r, err := queue.Measure(t.Context(), pgtest.DSN(t), s, queue.Load{Entities: 1, Depth: 1, Duration: time.Millisecond, Workers: 1})
+		require.NoError(t, err)
+		assert.Equal(t, want, r.Overlaps)
 	}
 }

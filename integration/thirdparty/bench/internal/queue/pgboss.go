@@ -161,11 +161,12 @@ func (q *pgBoss) Send(ctx context.Context, tx pgx.Tx, m Message) error {
 	return err
 }
 
-func (q *pgBoss) Serve(ctx context.Context, began, ended func([]Message)) error {
+func (q *pgBoss) Serve(ctx context.Context, began func([]Message) (left func()), ended func([]Message)) error {
 	if _, err := io.WriteString(q.in, "serve\n"); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _, _ = io.WriteString(q.in, "stop\n") })()
+	left := map[Message]func(){}
 	for q.lines.Scan() {
 		var what string
 		var m Message
@@ -173,8 +174,10 @@ func (q *pgBoss) Serve(ctx context.Context, began, ended func([]Message)) error 
 			return fmt.Errorf("the worker of pg-boss says %q: %w", q.lines.Text(), err)
 		}
 		if what == "b" {
-			began([]Message{m})
+			left[m] = began([]Message{m})
 		} else {
+			left[m]()
+			delete(left, m)
 			ended([]Message{m})
 		}
 	}

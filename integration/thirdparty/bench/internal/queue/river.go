@@ -78,11 +78,11 @@ func (q *riverQueue) Send(ctx context.Context, tx pgx.Tx, m Message) error {
 	return err
 }
 
-func (q *riverQueue) Serve(ctx context.Context, began, ended func([]Message)) error {
+func (q *riverQueue) Serve(ctx context.Context, began func([]Message) (left func()), ended func([]Message)) error {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, job *river.Job[riverArgs]) error {
 		all := []Message{job.Args.Message}
-		began(all)
+		defer began(all)()
 		err := pgx.BeginFunc(ctx, q.site.Pool, func(tx pgx.Tx) error {
 			if err := store(ctx, tx, all); err != nil || !q.config.completeTx {
 				return err

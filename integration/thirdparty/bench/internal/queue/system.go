@@ -36,8 +36,9 @@ type Queue interface {
 	Fill(ctx context.Context, entities, each int) error
 	// Send sends one message in a transaction.
 	Send(ctx context.Context, tx pgx.Tx, m Message) error
-	// Serve handles messages until ctx ends. began is called when a handler begins, and store writes their rows.
-	Serve(ctx context.Context, began func([]Message), ended func([]Message)) error
+	// Serve handles messages until ctx ends. A handler calls began, and left before others may handle the entity, also if it
+	// failed. store writes the rows of its messages. ended is called after their commit.
+	Serve(ctx context.Context, began func([]Message) (left func()), ended func([]Message)) error
 	Close()
 }
 

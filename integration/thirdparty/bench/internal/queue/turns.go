@@ -67,7 +67,7 @@ func (q *mailbox) Send(ctx context.Context, tx pgx.Tx, m Message) error {
 	return err
 }
 
-func (q *mailbox) Serve(ctx context.Context, began, ended func([]Message)) error {
+func (q *mailbox) Serve(ctx context.Context, began func([]Message) (left func()), ended func([]Message)) error {
 	return q.Mailbox.Serve(ctx, func(ctx context.Context, t *turns.Turn) error {
 		var all []Message
 		for _, m := range t.Messages() {
@@ -77,7 +77,7 @@ func (q *mailbox) Serve(ctx context.Context, began, ended func([]Message)) error
 			}
 			all = append(all, one)
 		}
-		began(all)
+		defer began(all)()
 		err := t.Commit(ctx, func(tx pgx.Tx) error { return store(ctx, tx, all) })
 		if err == nil {
 			ended(all)
