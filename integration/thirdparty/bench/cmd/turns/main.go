@@ -186,19 +186,20 @@ func (b *bench) systems(ctx context.Context) error {
 // senders compares Send with the same rows by hand.
 func (b *bench) senders(ctx context.Context) error {
 	const writers = 64
-	fmt.Printf("\n## %d writers commit\n\n| each transaction | transactions/s | of the first row |\n|---|--:|--:|\n", writers)
-	rates := make([][]float64, len(queue.SendWays))
+	fmt.Printf("\n## %d writers commit\n\n| each transaction | transactions/s | of the first row | server's processors, µs each | client's | both, of the first row |\n|---|--:|--:|--:|--:|--:|\n", writers)
+	rates, server, client := make([][]float64, len(queue.SendWays)), make([][]float64, len(queue.SendWays)), make([][]float64, len(queue.SendWays))
 	for range b.rounds {
 		for i, way := range queue.SendWays {
-			rate, err := queue.Senders(ctx, b.admin, way, writers, b.duration)
+			sent, err := queue.Senders(ctx, b.admin, way, writers, b.duration)
 			if err != nil {
 				return err
 			}
-			rates[i] = append(rates[i], rate)
+			rates[i], server[i], client[i] = append(rates[i], sent.Rate), append(server[i], 1000*ms(sent.Server)), append(client[i], 1000*ms(sent.Client))
 		}
 	}
 	for i, way := range queue.SendWays {
-		fmt.Printf("| %s | %.0f | %.2f |\n", way.Name, gauge.Median(rates[i]), gauge.Median(rates[i])/max(gauge.Median(rates[0]), 1))
+		rate, s, c := gauge.Median(rates[i]), gauge.Median(server[i]), gauge.Median(client[i])
+		fmt.Printf("| %s | %.0f | %.2f | %.0f | %.0f | %.2f |\n", way.Name, rate, rate/max(gauge.Median(rates[0]), 1), s, c, (s+c)/max(gauge.Median(server[0])+gauge.Median(client[0]), 1))
 	}
 	return nil
 }

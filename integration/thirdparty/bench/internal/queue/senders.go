@@ -3,8 +3,12 @@ package queue
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,27 +40,33 @@ const handEntity = `INSERT INTO pglatch_turns.entities (mailbox, entity, state, 
 // sendEntities is how many entities each writer sends to.
 const sendEntities = 200
 
-// Senders returns how many transactions a second so many writers commit. Each transaction sends a message. Nobody takes them.
-func Senders(ctx context.Context, admin string, way SendWay, writers int, duration time.Duration) (rate float64, err error) {
+// A Sending is what was measured. The times are those of processors, for each transaction.
+type Sending struct {
+	Rate           float64 // transactions a second
+	Server, Client time.Duration
+}
+
+// Senders measures how many transactions a second so many writers commit. Each transaction sends a message. Nobody takes them.
+func Senders(ctx context.Context, admin string, way SendWay, writers int, duration time.Duration) (result Sending, err error) {
 	dsn, err := pgserver.CreateDatabase(ctx, admin)
 	if err != nil {
-		return 0, err
+		return result, err
 	}
 	defer func() { _ = pgserver.DropDatabase(context.WithoutCancel(ctx), admin, dsn) }()
 	pool, err := pgxpool.New(ctx, fmt.Sprintf("%s&pool_max_conns=%d&pool_min_conns=%d", dsn, writers+5, writers+5))
 	if err != nil {
-		return 0, err
+		return result, err
 	}
 	defer pool.Close()
 	queue, err := turnsOf(1)(ctx, &Site{DSN: dsn, Pool: pool, Workers: 1})
 	if err != nil {
-		return 0, err
+		return result, err
 	}
 	defer queue.Close()
 	box, _ := queue.(*mailbox)
 	if way.Awake {
 		if _, err := pool.Exec(ctx, "UPDATE pglatch_turns.mailboxes SET awake_until = 'infinity'"); err != nil {
-			return 0, err
+			return result, err
 		}
 	}
 	send := func(ctx context.Context, entity string) error {
@@ -91,9 +101,44 @@ func Senders(ctx context.Context, admin string, way SendWay, writers int, durati
 	defer sending.Wait()
 	defer stop()
 	if err := last(ctx, duration/5, failed); err != nil {
-		return 0, err
+		return result, err
+	}
+	var pids []int
+	if err := pool.QueryRow(ctx, "SELECT array_agg(pid) FROM pg_stat_activity WHERE datname = current_database()").Scan(&pids); err != nil {
+		return result, err
+	}
+	server, client, err := processors(pids)
+	if err != nil {
+		return result, err
 	}
 	before, began := sent.Load(), time.Now()
-	err = last(ctx, duration, failed)
-	return float64(sent.Load()-before) / time.Since(began).Seconds(), err
+	if err := last(ctx, duration, failed); err != nil {
+		return result, err
+	}
+	took, n := time.Since(began), sent.Load()-before
+	serverAfter, clientAfter, err := processors(pids)
+	count := time.Duration(max(n, 1))
+	return Sending{float64(n) / took.Seconds(), (serverAfter - server) / count, (clientAfter - client) / count}, err
+}
+
+// processors returns how long the processors have worked for sessions, and for this process.
+func processors(pids []int) (server, client time.Duration, err error) {
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0, 0, err
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		for _, field := range fields[11:13] { // utime and stime: proc(5)
+			ticks, err := strconv.Atoi(field)
+			if err != nil {
+				return 0, 0, err
+			}
+			server += time.Duration(ticks) * 10 * time.Millisecond
+		}
+	}
+	var u syscall.Rusage
+	err = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return server, time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
 }
