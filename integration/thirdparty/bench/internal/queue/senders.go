@@ -104,7 +104,7 @@ func Senders(ctx context.Context, admin string, way SendWay, writers int, durati
 		return result, err
 	}
 	var pids []int
-	if err := pool.QueryRow(ctx, "SELECT array_agg(pid) FROM pg_stat_activity WHERE datname = current_database()").Scan(&pids); err != nil {
+	if err := pool.QueryRow(ctx, "SELECT array_agg(pid) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'").Scan(&pids); err != nil {
 		return result, err
 	}
 	server, client, err := processors(pids)
