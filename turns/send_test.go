@@ -210,6 +210,19 @@ func TestLimitsAreTypedAndLeaveTheTransactionAsItWas(t *testing.T) {
 	assert.Equal(t, "x x", b.bodies(t))
 }
 
+// Positions rise for as long as something waits. The depth is the difference.
+func TestTheDepthIsThatOfTheMessagesThatWait(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *turns.Config) { c.MaxDepth = 2 })
+	for n := range 5 {
+		exec(t, b.pool, "DELETE FROM pglatch_turns.messages WHERE number < (SELECT max(number) FROM pglatch_turns.messages)") // one waits
+		b.send(t, "a", fmt.Sprint(n))
+	}
+	assert.Equal(t, "3 4", b.bodies(t))
+	_, err := b.put(t, b.begin(t), "a", "5")
+	require.ErrorIs(t, err, turns.ErrLimit, "the control: two wait")
+}
+
 // Its connection is not known.
 type bareTx struct{ turns.PgxTx }
 

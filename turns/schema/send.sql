@@ -116,10 +116,12 @@ BEGIN
 	IF known THEN
 		SELECT m.position INTO last FROM pglatch_turns.messages AS m
 			WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number > head ORDER BY m.number DESC LIMIT 1;
-		SELECT m.position INTO first FROM pglatch_turns.messages AS m
-			WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number > head ORDER BY m.number LIMIT 1;
-		IF last - first + 1 >= box.max_depth THEN
-			RETURN 'depth ' || box.max_depth;
+		IF last >= box.max_depth THEN -- positions begin at 1 again when nothing waits
+			SELECT m.position INTO first FROM pglatch_turns.messages AS m
+				WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number > head ORDER BY m.number LIMIT 1;
+			IF last - first + 1 >= box.max_depth THEN
+				RETURN 'depth ' || box.max_depth;
+			END IF;
 		END IF;
 	END IF;
 	-- Servers count. While none does, the numbers say how many can have come since, and a sender counts only if these
