@@ -32,9 +32,7 @@ type thief struct {
 func newThief(t *testing.T, dsn string) thief {
 	t.Helper()
 	connect := func() *pgx.Conn {
-		conn, err := pgx.Connect(t.Context(), dsn)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		conn := pgtest.Connect(t, dsn)
 		return conn
 	}
 	return thief{t, connect(), connect()}

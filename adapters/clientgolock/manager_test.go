@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pglatch/pglatch/adapters/clientgolock"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/postgres"
@@ -58,9 +58,7 @@ func startManager(t *testing.T, store lease.Store) *process {
 
 func TestManagersOfControllerRuntimeElectWithoutKubernetes(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), pgtest.DSN(t))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := dbtest.Pool(t, pgtest.DSN(t))
 	store, err := postgres.New(postgres.Config{Pool: pool})
 	require.NoError(t, err)
 	require.NoError(t, store.Migrate(t.Context()))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/cronlock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/namespace"
@@ -133,9 +134,7 @@ type result struct {
 func cluster(t *testing.T, c nodeConfig) result {
 	t.Helper()
 	c.DSN = pgtest.DSN(t)
-	pool, err := pgxpool.New(t.Context(), c.DSN)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := dbtest.Pool(t, c.DSN)
 	store, err := postgres.New(postgres.Config{Pool: pool})
 	require.NoError(t, err)
 	require.NoError(t, store.Migrate(t.Context()))

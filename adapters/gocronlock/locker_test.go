@@ -18,6 +18,7 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/gocronlock"
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/once"
@@ -34,10 +35,8 @@ const (
 func cluster(t *testing.T, c nodeConfig) (all []node, ticks []time.Time, pool *pgxpool.Pool) {
 	t.Helper()
 	c.DSN = pgtest.DSN(t)
-	pool, err := pgxpool.New(t.Context(), c.DSN)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	_, err = pool.Exec(t.Context(), "CREATE TABLE runs (tick timestamptz, node text, token bigint)")
+	pool = dbtest.Pool(t, c.DSN)
+	_, err := pool.Exec(t.Context(), "CREATE TABLE runs (tick timestamptz, node text, token bigint)")
 	require.NoError(t, err)
 	first := time.Now().UTC().Truncate(time.Minute).Add(-3 * time.Minute)
 	for i := range periods {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/pgtest/service"
@@ -50,10 +50,8 @@ func TestATickRunsInATransactionBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{})
 	dsn := service.PgBouncer(t, server, "pool_mode=transaction")
-	pool, err := pgxpool.New(t.Context(), dsn+"&default_query_exec_mode=exec")
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	_, err = pool.Exec(t.Context(), postgres.Schema(""), pgx.QueryExecModeSimpleProtocol)
+	pool := dbtest.Pool(t, dsn+"&default_query_exec_mode=exec")
+	_, err := pool.Exec(t.Context(), postgres.Schema(""), pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	did, tick := 0, time.Now().Truncate(time.Minute)
 	for range 3 {

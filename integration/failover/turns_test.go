@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/turns"
 )
 
@@ -32,9 +33,7 @@ type mail struct {
 func newMail(t *testing.T, p *pair) *mail {
 	t.Helper()
 	p.exec(p.primary, "CREATE TABLE done (n bigserial, entity text, id text, number bigint)")
-	pool, err := pgxpool.New(t.Context(), p.dsn())
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := dbtest.Pool(t, p.dsn())
 	m := &mail{pair: p, pool: pool, held: make(chan error, 10), turns: map[string]int{}, closed: map[string]chan struct{}{}}
 	m.box = m.open(t)
 	require.NoError(t, m.box.Migrate(t.Context()))

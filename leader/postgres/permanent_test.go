@@ -27,13 +27,11 @@ import (
 func strictServer(t *testing.T) (address string) {
 	t.Helper()
 	server := pgtest.StartServer(t, pgserver.Options{})
-	admin, err := pgx.Connect(t.Context(), server.DSN(""))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = admin.Close(context.Background()) })
+	admin := pgtest.Connect(t, server.DSN(""))
 	var hba string
 	require.NoError(t, admin.QueryRow(t.Context(), "SHOW hba_file").Scan(&hba))
 	require.NoError(t, os.WriteFile(hba, []byte("host all app 127.0.0.1/32 scram-sha-256\nhost all postgres 127.0.0.1/32 trust\n"), 0o600))
-	_, err = admin.Exec(t.Context(), "CREATE ROLE app LOGIN PASSWORD 'right'; REVOKE CREATE ON SCHEMA public FROM PUBLIC; SELECT pg_reload_conf()") // before PostgreSQL 15 all have it
+	_, err := admin.Exec(t.Context(), "CREATE ROLE app LOGIN PASSWORD 'right'; REVOKE CREATE ON SCHEMA public FROM PUBLIC; SELECT pg_reload_conf()") // before PostgreSQL 15 all have it
 	require.NoError(t, err)
 	_, err = admin.Exec(t.Context(), postgres.Schema("terms"))
 	require.NoError(t, err)

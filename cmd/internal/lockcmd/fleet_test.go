@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/fleetreader"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader/shards"
@@ -47,9 +48,7 @@ func runs(t *testing.T, work func(ctx context.Context) error) {
 func busy(t *testing.T) (dsn string, pool *pgxpool.Pool) {
 	t.Helper()
 	dsn = pgtest.DSN(t)
-	pool, err := pgxpool.New(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool = dbtest.Pool(t, dsn)
 
 	backend, err := shardspg.New(shardspg.Config{DSN: dsn, Namespace: namespace.Must(7, "tenant"), CreateTable: true, Answer: mute})
 	require.NoError(t, err)

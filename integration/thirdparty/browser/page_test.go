@@ -1,7 +1,6 @@
 package browser_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -298,10 +297,8 @@ func TestTwentyThousandLocksAreOnePage(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "600"}})
 	dsn := server.DSN("")
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(1, i) FROM generate_series(1, 20000) i")
+	conn := pgtest.Connect(t, dsn)
+	_, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock(1, i) FROM generate_series(1, 20000) i")
 	require.NoError(t, err)
 	p := start(t, dsn, "billing-1")
 	p.do("hold customer/1")

@@ -35,9 +35,7 @@ func elector(t *testing.T, n *node, dsn string, callbacks leader.Callbacks) *lea
 
 func connect(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	conn := pgtest.Connect(t, dsn)
 	return conn
 }
 

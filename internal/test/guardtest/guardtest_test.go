@@ -19,6 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/broken"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/guardtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/txguard"
@@ -107,10 +108,8 @@ type faulty struct {
 func open(fault string) func(tb testing.TB, dsn string, number int) guardtest.Rights {
 	return func(tb testing.TB, dsn string, number int) guardtest.Rights {
 		tb.Helper()
-		pool, err := pgxpool.New(tb.Context(), dsn)
-		require.NoError(tb, err)
-		tb.Cleanup(pool.Close)
-		_, err = pool.Exec(tb.Context(), "CREATE TABLE IF NOT EXISTS public.rights (i int PRIMARY KEY, n bigint NOT NULL)")
+		pool := dbtest.Pool(tb, dsn)
+		_, err := pool.Exec(tb.Context(), "CREATE TABLE IF NOT EXISTS public.rights (i int PRIMARY KEY, n bigint NOT NULL)")
 		require.NoError(tb, err)
 		first := rand.Int64() / 2 // no other database has these numbers
 		if fault == "all databases have the same rights" {

@@ -52,9 +52,7 @@ type judge struct {
 
 func connect(t *testing.T, dsn string) judge {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	conn := pgtest.Connect(t, dsn)
 	return judge{t, conn}
 }
 
