@@ -146,7 +146,7 @@ func (m *Monitor) input(s *Snapshot, skew time.Duration) incident.Input {
 		in.Asked = s.Server.Now
 	}
 	in.Server.Version, in.Server.Database, in.Server.Partial, in.Server.Clock = s.Server.Version, s.Server.Database, s.Partial, skew
-	in.Server.Unanswered = m.heard.problem
+	in.Server.Unanswered, in.Server.Commits = m.heard.problem, m.commits
 	if m.config.NoQuestions {
 		in.Server.Unanswered = "this monitor does not ask processes"
 	}

@@ -48,6 +48,7 @@ func (m *Monitor) lookAround(ctx context.Context) error {
 	var b pgx.Batch
 	b.Queue(settingsSQL)
 	b.Queue(listenersSQL, introspect.ListenerPrefix)
+	b.Queue(commitsSQL)
 	due := time.Since(m.facts.at) >= factsEvery
 	if due {
 		b.Queue(factsSQL)
@@ -62,6 +63,9 @@ func (m *Monitor) lookAround(ctx context.Context) error {
 		return err
 	}
 	if m.listeners, err = pgx.CollectRows(rows, pgx.RowToStructByPos[introspect.Silent]); err != nil {
+		return err
+	}
+	if m.commits, err = readCommits(results.QueryRow()); err != nil {
 		return err
 	}
 	m.around = time.Now()

@@ -43,6 +43,7 @@ type Monitor struct {
 	memos     map[uint32]memo // by the listening session
 	listeners []introspect.Silent
 	facts     facts
+	commits   incident.Commits
 	mailboxes mailboxView
 	around    time.Time // of the newest listeners
 	pooled    bool      // the connection's server session is not the one announced to it

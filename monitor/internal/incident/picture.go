@@ -241,6 +241,15 @@ type Server struct {
 	Clock                  time.Duration // ahead of the local clock
 	Partial                bool          // PostgreSQL hides states from our role
 	Unanswered             string        // why the processes could not be asked; "" = they were
+	Commits                Commits
+}
+
+// Commits are those that wait for a synchronous standby.
+type Commits struct {
+	Waiting  int
+	Longest  time.Duration
+	Who      []string // application names, 5 at most
+	Standbys string   // synchronous_standby_names
 }
 
 // A Taker is a session with entries in the lock table.

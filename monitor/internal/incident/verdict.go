@@ -88,6 +88,7 @@ const (
 	CannotConnect = "follower-cannot-connect"
 	Clocks        = "clocks"
 	ProcessSilent = "process-silent"
+	CommitsWait   = "commits-wait"
 
 	StuckTurn      = "turn-stuck"
 	GrowingBacklog = "backlog-growing"
@@ -109,7 +110,7 @@ func Doc(name string) string { return pageOf(name) + "#" + name }
 // Names returns the names of all verdicts, in their display order.
 func Names() []string {
 	return []string{
-		Deadlock, TwoLeaders, NoLeader, HolderSilent, Pooler, LockTable, Prepared, HolderIdle, NameClash, ElectionClash, StarvedWriter, Foreign, HeldLong, QueueGrows,
+		Deadlock, TwoLeaders, NoLeader, HolderSilent, Pooler, LockTable, CommitsWait, Prepared, HolderIdle, NameClash, ElectionClash, StarvedWriter, Foreign, HeldLong, QueueGrows,
 		StuckTurn, GrowingBacklog, PoisonMessage, CannotConnect, Connections, Clocks, ProcessSilent, Standby,
 	}
 }
@@ -126,13 +127,14 @@ type Limits struct {
 	LockTable float64       // the share of its room
 	Connect   float64       // the share of the connections
 	Clock     time.Duration // by which clocks may differ
+	Commit    time.Duration // for which a commit may wait for a standby
 }
 
 // DefaultLimits are the limits for a Config without its own.
 func DefaultLimits() Limits {
 	return Limits{
 		Long: 5 * time.Minute, Factor: 10, AtLeast: 2 * time.Second, Confirm: 1500 * time.Millisecond, Idle: 3 * time.Second, Starve: 10 * time.Second,
-		Queue: 5, LockTable: 0.7, Connect: 0.9, Clock: time.Second,
+		Queue: 5, LockTable: 0.7, Connect: 0.9, Clock: time.Second, Commit: 3 * time.Second,
 	}
 }
 
@@ -140,7 +142,7 @@ func DefaultLimits() Limits {
 type check func(m *Memory, p *Picture) []Verdict
 
 var checks = []check{
-	deadlocks, twoLeaders, noLeader, silentHolders, poolers, lockTable, preparedHolders, idleHolders, clashes, electionClashes, starving, foreign, heldLong, growing,
+	deadlocks, twoLeaders, noLeader, silentHolders, poolers, lockTable, commitsWait, preparedHolders, idleHolders, clashes, electionClashes, starving, foreign, heldLong, growing,
 	stuckTurns, backlogs, poison, cannotConnect, connections, clocks, silentProcesses, standby,
 }
 

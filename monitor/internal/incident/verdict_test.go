@@ -189,6 +189,19 @@ func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T)
 			control:  func() *world { return two().looks() },
 			evidence: "session 5 (a), idle",
 		},
+		incident.CommitsWait: {
+			raise: func() *world {
+				w := newWorld()
+				w.Server.Commits = incident.Commits{Waiting: 2, Longest: 3 * time.Second, Who: []string{"", "shop"}, Standbys: "FIRST 1 (standby)"}
+				return w.look(0)
+			},
+			control: func() *world {
+				w := newWorld()
+				w.Server.Commits = incident.Commits{Waiting: 2, Longest: 2 * time.Second, Who: []string{"shop"}, Standbys: "FIRST 1 (standby)"}
+				return w.look(0)
+			},
+			evidence: "synchronous_standby_names is FIRST 1 (standby)\nsessions of a session without a name and shop",
+		},
 		incident.Standby: {
 			raise: func() *world {
 				w := newWorld()
@@ -292,7 +305,7 @@ func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T)
 
 func TestEveryVerdictIsTestedAndNamed(t *testing.T) {
 	t.Parallel()
-	require.Len(t, incident.Names(), 22)
+	require.Len(t, incident.Names(), 23)
 	assert.Empty(t, two().looks().found, "control: a holder and a waiter are no trouble")
 }
 
