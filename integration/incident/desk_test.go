@@ -22,6 +22,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/proctest"
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/monitor"
 )
 
@@ -53,9 +54,12 @@ func (f *fault) database() string {
 	return f.in
 }
 
-// tools are those that can name the fault.
-func (f *fault) tools() []string {
+// tools are those that can name the fault. The short form reads the page alone.
+func (c *console) tools(f *fault) []string {
 	all := []string{byPage}
+	if c.short {
+		return all
+	}
 	if f.verdict != "" || f.metric != "" {
 		all = append(all, byMetric)
 	}
@@ -70,6 +74,7 @@ type console struct {
 	t         *testing.T
 	program   string
 	address   string
+	short     bool // without terminals and commands
 	env       []string
 	databases map[string]string // their DSNs by name
 	terminals map[string]*proctest.Process
@@ -79,12 +84,17 @@ type console struct {
 // openConsole starts the monitor and the terminals. Flags are more of the monitor's.
 func openConsole(t *testing.T, databases map[string]string, flags ...string) *console {
 	t.Helper()
-	c := &console{t: t, program: filepath.Join(t.TempDir(), "pglatch"), databases: databases, terminals: make(map[string]*proctest.Process)}
+	c := &console{
+		t: t, program: filepath.Join(t.TempDir(), "pglatch"), short: soak.Size(t, true, false), databases: databases, terminals: make(map[string]*proctest.Process),
+	}
 	require.NoError(t, gobuild.Program(t.Context(), "../../cmd/pglatch", c.program))
 	c.env = append(os.Environ(), "PGLATCH_NAMESPACES=order=1,job=2,tenant=3")
 	args := append([]string{"serve", "monitor", "--listen", "127.0.0.1:0", "--record", "500ms", "--long-hold", "3s"}, flags...)
 	for name, dsn := range databases {
 		args = append(args, "--dsn", name+"="+dsn)
+		if c.short {
+			continue
+		}
 		c.terminals[name] = c.start("verdicts", "--watch", "-o", "jsonl", "--interval", "500ms", "--longer-than", "3s", "--dsn", dsn)
 	}
 	m := c.start(args...)
@@ -137,22 +147,35 @@ func (c *console) look() look {
 		pages: map[string]string{"": c.get("")}, outputs: make(map[string]string),
 	}
 	for name := range c.databases {
-		path := name + "/"
-		var told struct {
-			Verdicts []monitor.Verdict `json:"verdicts"`
+		l.verdicts[name] = c.verdicts(name)
+		if !c.short || slices.ContainsFunc(c.faults, func(f *fault) bool { return f.in == name && f.verdict == "" && f.named[byPage].IsZero() }) {
+			l.pages[name] = c.get(name+"/") + c.get(name+"/fleet")
 		}
-		text := c.get(path + "verdicts")
-		_ = json.Unmarshal([]byte(text), &told) // while a database does not answer there are none
-		l.verdicts[name], l.pages[name], l.raised[name] = told.Verdicts, c.get(path)+c.get(path+"fleet"), c.raised(name)
+		if !c.short {
+			l.raised[name] = c.raised(name)
+		}
 	}
 	l.metrics = c.get("metrics")
 	for _, f := range c.faults {
+		if c.short {
+			break
+		}
 		words := strings.Join(f.command, " ")
 		if _, known := l.outputs[words]; f.command != nil && !known && f.named[byCommand].IsZero() {
 			l.outputs[words] = c.output(f.command...)
 		}
 	}
 	return l
+}
+
+// verdicts are those of a database's page.
+func (c *console) verdicts(database string) []monitor.Verdict {
+	c.t.Helper()
+	var told struct {
+		Verdicts []monitor.Verdict `json:"verdicts"`
+	}
+	_ = json.Unmarshal([]byte(c.get(database+"/verdicts")), &told) // while a database does not answer there are none
+	return told.Verdicts
 }
 
 // raised are the verdicts that a terminal shows now.
@@ -175,11 +198,11 @@ func (c *console) raised(database string) []monitor.Verdict {
 	return slices.Collect(maps.Values(now))
 }
 
-// names reports whether a tool names a fault.
-func (l look) names(f *fault, tool string, before int) bool {
+// names reports whether a tool names a fault. In the short form, the page is its list of verdicts in JSON.
+func (c *console) names(l look, f *fault, tool string, before int) bool {
 	switch {
 	case f.verdict != "" && tool == byPage:
-		return f.among(l.verdicts[f.database()]) && contains(l.pages[f.database()], f.verdict)
+		return f.among(l.verdicts[f.database()]) && (c.short || contains(l.pages[f.database()], f.verdict))
 	case f.verdict != "" && tool == byCommand:
 		return f.among(l.raised[f.database()])
 	case f.verdict != "":
@@ -193,7 +216,7 @@ func (l look) names(f *fault, tool string, before int) bool {
 	}
 }
 
-// among reports whether one of the verdicts is that of the fault, or has it among its consequences.
+// among reports whether one of the verdicts is that of the fault.
 func (f *fault) among(all []monitor.Verdict) bool {
 	return slices.ContainsFunc(all, func(v monitor.Verdict) bool {
 		return v.Name == f.verdict && contains(v.Key+v.Subject+v.Text+strings.Join(v.Evidence, "")+strings.Join(v.Who, ""), f.words...)
@@ -222,8 +245,8 @@ func (c *console) drill(faults ...*fault) {
 	}
 	l := c.look()
 	for _, f := range faults {
-		for _, tool := range f.tools() {
-			require.False(c.t, l.names(f, tool, 0), "control: the %s names %s before it begins", tool, f.name)
+		for _, tool := range c.tools(f) {
+			require.False(c.t, c.names(l, f, tool, 0), "control: the %s names %s before it begins", tool, f.name)
 		}
 	}
 	var ends []func()
@@ -239,8 +262,8 @@ func (c *console) drill(faults ...*fault) {
 		before, complete := make(map[string]int), true
 		for _, f := range faults {
 			id := f.database() + "/" + f.verdict
-			for _, tool := range f.tools() {
-				if f.named[tool].IsZero() && l.names(f, tool, before[id]) {
+			for _, tool := range c.tools(f) {
+				if f.named[tool].IsZero() && c.names(l, f, tool, before[id]) {
 					f.named[tool] = time.Now()
 				}
 				complete = complete && !f.named[tool].IsZero()
@@ -250,7 +273,7 @@ func (c *console) drill(faults ...*fault) {
 		return complete
 	}, func() string { return c.missing(l) })
 	for _, f := range faults {
-		c.t.Log(f.seconds())
+		c.t.Log(c.seconds(f))
 	}
 	for _, end := range ends {
 		end()
@@ -258,8 +281,8 @@ func (c *console) drill(faults ...*fault) {
 	quiet := func() (still string) {
 		l = c.look()
 		for f := range mended {
-			for _, tool := range f.tools() {
-				if tool != byMetric && l.names(f, tool, 0) {
+			for _, tool := range c.tools(f) {
+				if tool != byMetric && c.names(l, f, tool, 0) {
 					still += fmt.Sprintf("%s: %s\n", tool, f.name)
 				}
 			}
@@ -270,9 +293,9 @@ func (c *console) drill(faults ...*fault) {
 }
 
 // seconds says when which tool named the fault.
-func (f *fault) seconds() string {
+func (c *console) seconds(f *fault) string {
 	text := f.name
-	for _, tool := range f.tools() {
+	for _, tool := range c.tools(f) {
 		text += fmt.Sprintf(" | %s %.1f s", tool, f.named[tool].Sub(f.began).Seconds())
 	}
 	return text
@@ -282,7 +305,7 @@ func (f *fault) seconds() string {
 func (c *console) missing(l look) string {
 	text := ""
 	for _, f := range c.faults {
-		for _, tool := range f.tools() {
+		for _, tool := range c.tools(f) {
 			if f.named[tool].IsZero() {
 				text += fmt.Sprintf("%s does not name %s\n", tool, f.name)
 			}
@@ -296,5 +319,18 @@ func (c *console) missing(l look) string {
 	for words, output := range l.outputs {
 		text += fmt.Sprintf("%s: %s\n", words, output)
 	}
-	return text + l.metrics
+	for name, page := range l.pages {
+		text += fmt.Sprintf("the page of %s is without %q\n", name, slices.DeleteFunc(unsaid(c.faults, name), func(word string) bool { return strings.Contains(page, word) }))
+	}
+	return text + strings.Join(slices.DeleteFunc(strings.Split(l.metrics, "\n"), func(line string) bool { return strings.HasSuffix(line, " 0") || strings.HasPrefix(line, "#") }), "\n")
+}
+
+// unsaid are the words that no tool has said of a database's page.
+func unsaid(faults []*fault, page string) (words []string) {
+	for _, f := range faults {
+		if f.verdict == "" && f.in == page && f.named[byPage].IsZero() {
+			words = append(words, f.words...)
+		}
+	}
+	return words
 }

@@ -4,8 +4,13 @@ package incident
 
 import (
 	"context"
+	"crypto/ecdh"
+	"crypto/hpke"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"sync"
 	"syscall"
@@ -18,15 +23,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/pgtest/service"
 	"github.com/pglatch/pglatch/internal/test/replay"
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
+	leasepg "github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/once"
 	oncepg "github.com/pglatch/pglatch/once/postgres"
@@ -40,7 +53,7 @@ type site struct {
 	dsn    string
 	pooler string // the way to the same database through a pooler that shares sessions
 	pool   *pgxpool.Pool
-	work   sync.WaitGroup
+	work   *sync.WaitGroup
 }
 
 // locker is a program with a Locker.
@@ -92,11 +105,15 @@ func (s *site) session(dsn, name string, statements ...string) *pgx.Conn {
 }
 
 // candidate takes part in an election.
-func (s *site) candidate(name, identity string, key namespace.Key) (stop func()) {
+func (s *site) candidate(name, identity string, key namespace.Key, changes ...func(*postgres.Config)) (stop func()) {
 	s.t.Helper()
-	backend, err := postgres.New(postgres.Config{DSN: s.dsn, Key: key, CreateTable: true, Answer: introspect.Config{Service: identity}})
+	config := postgres.Config{DSN: s.dsn, Key: key, CreateTable: true, Answer: introspect.Config{Service: identity}}
+	for _, change := range changes {
+		change(&config)
+	}
+	backend, err := postgres.New(config)
 	require.NoError(s.t, err)
-	e, err := leader.New(leader.Config{Name: name, Identity: identity, Backend: backend, LeaseDuration: time.Minute})
+	e, err := leader.New(leader.Config{Name: name, Identity: identity, Backend: backend, LeaseDuration: time.Minute, KeepTrying: true})
 	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.work.Go(func() {
@@ -128,6 +145,73 @@ func (s *site) mailbox(name string, n int, change func(*turns.Config), handler t
 	return cancel
 }
 
+// loseStandby takes away the synchronous standby that a program waits for.
+func (s *site) loseStandby(dsn string) (end func()) {
+	s.t.Helper()
+	dba, shop := s.session(dsn, "dba"), s.session(dsn, "shop", "SET synchronous_commit = on", "CREATE TABLE sales (n int)")
+	set := func(sql string) {
+		for _, sql := range []string{sql, "SELECT pg_reload_conf()"} {
+			_, err := dba.Exec(s.t.Context(), sql)
+			require.NoError(s.t, err)
+		}
+	}
+	set("ALTER SYSTEM SET synchronous_standby_names = 'missing'")
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.work.Go(func() {
+		for pause.For(ctx, 10*time.Millisecond) == nil { // until the checkpointer knows the setting, commits go on
+			_, _ = shop.Exec(ctx, "INSERT INTO sales VALUES (1)")
+		}
+	})
+	return func() { set("ALTER SYSTEM RESET synchronous_standby_names"); cancel() }
+}
+
+// clock is a process that answers from a host whose clock is ahead of the others.
+func (s *site) clock(host string, ahead time.Duration) (end func()) {
+	s.t.Helper()
+	conn := s.session(s.dsn, introspect.ListenerPrefix+host, "LISTEN pglatch_ask")
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.work.Go(func() {
+		for {
+			n, err := conn.WaitForNotification(ctx)
+			if err != nil {
+				return // it has closed the connection
+			}
+			var call struct {
+				Reply    string
+				Key      []byte
+				Question json.RawMessage
+			}
+			if json.Unmarshal([]byte(n.Payload), &call) != nil || call.Question == nil {
+				continue
+			}
+			answer := introspect.Answer{Process: introspect.Process{ID: host, Service: "web", Host: host, PID: 1, Clock: time.Now().Add(ahead)}}
+			text, err := json.Marshal(map[string]any{"answer": answer})
+			if !assert.NoError(s.t, err) {
+				return
+			}
+			key, err := hpke.DHKEM(ecdh.X25519()).NewPublicKey(call.Key)
+			if !assert.NoError(s.t, err) {
+				return
+			}
+			sealed, err := hpke.Seal(key, hpke.HKDFSHA256(), hpke.AES128GCM(), []byte("pglatch answer 1"), text)
+			if !assert.NoError(s.t, err) {
+				return
+			}
+			_, _ = conn.Exec(ctx, "SELECT pg_notify($1, $2)", call.Reply, "1/1 "+base64.StdEncoding.EncodeToString(sealed))
+		}
+	})
+	return cancel
+}
+
+// as is the DSN of another role.
+func as(t *testing.T, dsn, role string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.User = url.User(role)
+	return u.String()
+}
+
 // answering waits until the processes answer.
 func (s *site) answering(names ...string) {
 	s.t.Helper()
@@ -144,9 +228,6 @@ func (s *site) answering(names ...string) {
 }
 
 func TestEveryToolNamesEachFault(t *testing.T) {
-	if !soak.Size(t, false, true) {
-		t.Skip("the long form of the drill: set " + soak.Variable + "=1")
-	}
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_connections": "200", "max_prepared_transactions": "5"}})
 	small := pgtest.StartServer(t, pgserver.Options{OwnSystem: true, Settings: map[string]string{
 		"max_connections": "20", "max_locks_per_transaction": "20", "max_prepared_transactions": "0",
@@ -156,10 +237,14 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	s := &site{t: t, ctx: ctx, dsn: dsn, pooler: service.PgBouncer(t, server, "pool_mode=transaction", "application_name_add_host=0"), pool: pool}
+	s := &site{t: t, ctx: ctx, dsn: dsn, pooler: service.PgBouncer(t, server, "pool_mode=transaction", "application_name_add_host=0"), pool: pool, work: new(sync.WaitGroup)}
 	defer func() { cancel(); s.work.Wait() }()
 
-	c := openConsole(t, map[string]string{"fleet": dsn, "small": small.DSN("postgres")})
+	old, err := server.CreateDatabase(t.Context())
+	require.NoError(t, err)
+	s.session(dsn, "old", "CREATE ROLE looker LOGIN")
+	leases, gone := clitest.ServeConfig(t, leaseserver.Config{Store: leasetest.NewStore()}), clitest.ServeConfig(t, leaseserver.Config{Store: leasetest.NewStore()})
+	c := openConsole(t, map[string]string{"fleet": dsn, "small": small.DSN("postgres"), "old": as(t, old, "looker")}, "--server", "leases="+leases.URL, "--server", "gone="+gone.URL)
 	d := desk{t: t, dsn: dsn, run: replay.Start(t, "incident")}
 	stopped, hung := d.start("stopped", dsn), d.start("hung", dsn)
 	ours := s.locker("ours", introspect.Config{})
@@ -167,6 +252,7 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 	stopped.tell("hold 298") // processes answer from their first lock on
 	hung.tell("hold 299")
 	s.answering("stopped", "hung")
+	waiters := soak.Size(t, 200, 2000)
 	hold := func(l *advisory.Locker, id string) *advisory.Lock { return s.acquire(l, order(id)) }
 	taken := func(who *pgx.Conn, id string, waits bool) func() {
 		stop := func() {}
@@ -211,10 +297,10 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 				}
 			}
 		}},
-		&fault{name: "2,000 wait for one key", verdict: "held-long", words: []string{"order/205", "2000 wait"}, begin: func() func() {
+		&fault{name: "thousands wait for one key", verdict: "held-long", words: []string{"order/205", fmt.Sprint(waiters, " wait")}, begin: func() func() {
 			lock := hold(ours, "205")
 			ctx, stop := context.WithCancel(ctx)
-			for range 2000 {
+			for range waiters {
 				s.want(ctx, ours, order("205"))
 			}
 			return func() { stop(); assert.NoError(t, lock.Release()) }
@@ -293,5 +379,49 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 				}
 			}
 		}},
+		&fault{name: "a synchronous standby is missing", in: "small", verdict: "commits-wait", words: []string{"shop", "missing"}, begin: func() func() {
+			return s.loseStandby(small.DSN("postgres"))
+		}},
+		&fault{name: "a clock is 7 s off", verdict: "clocks", words: []string{"web-7 is ", "ahead of"}, begin: func() func() { return s.clock("web-7", 7*time.Second) }},
+		&fault{name: "the table of an election is too old", verdict: "no-leader", words: []string{"archive", "node-old", "written"}, begin: func() func() {
+			s.session(dsn, "old", postgres.Schema("old_election"), "ALTER TABLE old_election DROP COLUMN written")
+			return s.candidate("archive", "node-old", jobs.ID(7), func(c *postgres.Config) { c.Table, c.CreateTable = "old_election", false })
+		}},
+		&fault{name: "a role lacks the rights to its table", verdict: "no-leader", words: []string{"export", "node-weak", "permission denied"}, begin: func() func() {
+			s.session(dsn, "weak", postgres.Schema("weak_election"), "CREATE ROLE weak LOGIN")
+			weak := *s
+			weak.dsn = as(t, dsn, "weak")
+			lock := weak.acquire(weak.locker("weak", introspect.Config{}), order("210")) // a process without any session cannot answer
+			stop := weak.candidate("export", "node-weak", jobs.ID(8), func(c *postgres.Config) { c.Table, c.CreateTable = "weak_election", false })
+			return func() { stop(); assert.NoError(t, lock.Release()) }
+		}},
+		&fault{
+			name: "the monitor's role lacks the rights", in: "old", words: []string{"may not read the tables of ticks"}, begin: func() func() {
+				s.session(old, "old", oncepg.Schema(""))
+				return nil
+			},
+		},
+		&fault{
+			name: "the tables are too old", in: "old", words: []string{"the tables of leases cannot be read"}, begin: func() func() {
+				s.session(old, "old", leasepg.Schema(), "UPDATE pglatch_lease.store SET schema_version = 0", "ALTER TABLE pglatch_lease.locks DROP COLUMN holder CASCADE",
+					"GRANT USAGE ON SCHEMA pglatch_lease TO looker", "GRANT SELECT ON ALL TABLES IN SCHEMA pglatch_lease TO looker")
+				return nil
+			},
+		},
+		&fault{
+			name: "a lock server is down", words: []string{"gone", "does not answer"}, metric: `pglatch_lock_server_up{server="gone"} 0`,
+			command: []string{"lease", "list", "--server", gone.URL}, says: []string{"unavailable"}, begin: func() func() {
+				gone.Close()
+				return nil
+			},
+		},
+		&fault{
+			name: "a holder stopped renewing its lease", words: []string{"rollup", `data-label="Expired">1<`}, metric: `pglatch_lock_server_leases{server="leases",state="expired"} 1`,
+			command: []string{"lease", "list", "--server", leases.URL}, says: []string{"rollup", "EXPIRED", "worker-9"}, begin: func() func() {
+				_, err := servetest.Client(t, leases, leasehttp.ClientConfig{}).Acquire(ctx, lease.AcquireRequest{Name: "rollup", Holder: "worker-9", TTL: lease.MinTTL})
+				require.NoError(t, err)
+				return nil
+			},
+		},
 	)
 }

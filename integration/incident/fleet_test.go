@@ -41,6 +41,7 @@ type memberConfig struct {
 
 func TestMain(m *testing.M) {
 	proctest.Play(member, serve)
+	proctest.Play(worker, work)
 	pgtest.Main(m)
 }
 
