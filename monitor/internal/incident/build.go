@@ -167,8 +167,13 @@ func (b *builder) groupSemaphores(all []said) {
 		for _, l := range s.answer.Locks {
 			if l.Semaphore != "" && !hidden(l.Semaphore) { // otherwise two semaphores would look like one
 				k := b.semaphore(l.Semaphore, l.Tag)
-				k.Slots = max(k.Slots, l.Slots)
 				b.keys[l.Tag] = k
+				if l.Slots > k.Slots {
+					k.Slots = l.Slots
+					for _, t := range slotsOf(&l) {
+						b.keys[t] = k // a session that no process answers for may hold it
+					}
+				}
 			}
 		}
 		for _, w := range s.answer.Waits {
@@ -181,6 +186,29 @@ func (b *builder) groupSemaphores(all []said) {
 			}
 		}
 	}
+}
+
+// slotsOf returns all slots of the semaphore that l is a slot of, as AcquireSlot derives them.
+func slotsOf(l *introspect.Lock) (tags []namespace.Tag) {
+	number, _ := l.Tag.NamespaceNumber()
+	n, err := namespace.New(number, namespaceOf(l.Semaphore))
+	if err != nil {
+		return nil
+	}
+	set, err := namespace.NewSet(n)
+	if err != nil {
+		return nil
+	}
+	key, err := set.Parse(l.Semaphore)
+	for i := 0; i < l.Slots && err == nil; i++ {
+		var slot namespace.Key
+		slot, err = key.Companion("slot" + strconv.Itoa(i))
+		tags = append(tags, slot.Tag())
+	}
+	if !slices.Contains(tags, l.Tag) {
+		return nil // its namespace has another name here
+	}
+	return tags
 }
 
 func (b *builder) semaphore(text string, tag namespace.Tag) *Key {

@@ -132,3 +132,29 @@ func TestTwentyThousandWaitersAreLookedThroughInTime(t *testing.T) {
 	assert.Len(t, w.last.Keys[0].Waiters, 20_000)
 	t.Log(time.Since(began))
 }
+
+// A program with its answers off, beside one that answers.
+func TestASlotThatNoProcessAnswersForHasTheNameOfItsSemaphore(t *testing.T) {
+	t.Parallel()
+	pool, err := namespace.Must(1, "order").Text("pool")
+	require.NoError(t, err)
+	slot := func(role string) namespace.Tag {
+		k, err := pool.Companion(role)
+		require.NoError(t, err)
+		return k.Tag()
+	}
+	seen := func(semaphore string) *world {
+		w := newWorld()
+		w.process("a", 901)
+		l := w.holds("a", 1, slot("slot0"))
+		l.Semaphore, l.Slots, l.Key = semaphore, 2, semaphore+"#slot0"
+		r := w.row(2, "silent", slot("slot1"), true)
+		r.Namespace = "order"
+		return w.look(0).look(30 * time.Second)
+	}
+	w := seen("order/pool")
+	require.Len(t, w.last.Keys, 1)
+	assert.Equal(t, "order/pool", w.last.Keys[0].Text)
+	assert.Len(t, w.last.Keys[0].Holders, 2)
+	assert.Len(t, seen("order/other").last.Keys, 2, "control: the slots of another semaphore")
+}
