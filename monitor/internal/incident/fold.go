@@ -5,18 +5,22 @@ import "slices"
 // slow are the verdicts on a key whose holder does not let go of it.
 var slow = []string{HeldLong, QueueGrows, StarvedWriter}
 
+// whose are slow, and that the holder is a stranger.
+var whose = append([]string{Foreign}, slow...)
+
 // folds name the verdicts that end with another one of the same key. The first that fits applies.
 var folds = []struct {
 	cause   string
 	effects []string
 	any     bool // else only if the cause is about the only holder of the key
 }{
-	{Deadlock, slow, true},
-	{NoLeader, []string{CannotConnect}, true},
+	{Deadlock, whose, true},
+	{ElectionClash, []string{CannotConnect}, true},
+	{NoLeader, []string{CannotConnect, Foreign}, true},
 	{HolderSilent, slow, false},
 	{Pooler, slow, false},
 	{Prepared, slow, false},
-	{HolderIdle, slow, false},
+	{HolderIdle, whose, false},
 	{Foreign, slow, false},
 	{HeldLong, []string{QueueGrows}, false},
 }

@@ -1,12 +1,14 @@
 package incident_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -78,6 +80,58 @@ func TestAQueueGrowsBehindALongHold(t *testing.T) {
 	require.Len(t, v.Consequences, 1)
 	assert.Equal(t, incident.QueueGrows, v.Consequences[0].Name)
 	assert.NotNil(t, grows(time.Second).has(incident.QueueGrows), "control: the hold is short")
+}
+
+// That its holder is a stranger explains nothing that the cause of its key does not say.
+func TestAStrangerIsUnderTheCauseOfItsKey(t *testing.T) {
+	t.Parallel()
+	stranger := func(w *world) { w.Rows[0].Name, w.answer("a").Locks, w.answer("a").AllLocks = "psql", nil, 0 }
+	for name, c := range map[string]struct {
+		world func() *world
+		cause func(w *world)
+	}{
+		incident.HolderIdle: {two, func(w *world) { w.Rows[0].State = "idle in transaction" }},
+		incident.Deadlock: {two, func(w *world) {
+			w.holds("b", 3, key(2, 8))
+			w.answer("b").Waits[0].Holds = []namespace.Tag{key(2, 8)}
+			w.row(w.Rows[0].PID, "psql", key(2, 8), false)
+		}},
+		incident.NoLeader: {two, func(w *world) {
+			e := election("follower", "node-b")
+			e.Key, e.Tags = text(key(1, 7)), []namespace.Tag{key(1, 7)}
+			w.answer("b").Elections = []introspect.Election{e}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen := func(cause func(w *world)) *world {
+				w := c.world()
+				stranger(w)
+				cause(w)
+				return w.look(0).look(30 * time.Second).look(2 * time.Second)
+			}
+			w := seen(c.cause)
+			v := requireVerdict(t, w, name)
+			assert.Nil(t, w.has(incident.Foreign))
+			assert.True(t, slices.ContainsFunc(v.Consequences, func(c incident.Verdict) bool { return c.Name == incident.Foreign }), "%+v", v)
+
+			assert.NotNil(t, seen(func(*world) {}).has(incident.Foreign), "control: without the cause it is a verdict of its own")
+		})
+	}
+}
+
+func TestACandidateOfAClashIsUnderIt(t *testing.T) {
+	t.Parallel()
+	seen := func(name string) *world {
+		w := elects("follower", "leader")
+		w.answer("a").Elections[0].Error = "the key belongs to the election scheduler"
+		w.answer("a").Elections[0].Name = name
+		return w.looks()
+	}
+	v := requireVerdict(t, seen("reports"), incident.ElectionClash)
+	require.Len(t, v.Consequences, 1)
+	assert.Equal(t, incident.CannotConnect, v.Consequences[0].Name)
+	assert.NotNil(t, seen("scheduler").has(incident.CannotConnect), "control: one election")
 }
 
 func TestACandidateThatCannotConnectIsUnderItsElectionWithoutALeader(t *testing.T) {
