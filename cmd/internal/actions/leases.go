@@ -14,9 +14,12 @@ import (
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
+// forceRelease is the name of the action on leases.
+const forceRelease = "force-release"
+
 // leaseKinds are the actions on leases.
 func leaseKinds() []kind {
-	return []kind{{name: "force-release", text: "End another holder's lease", need: End, fields: []string{"lease"}, plan: forcing}}
+	return []kind{{name: forceRelease, text: "End another holder's lease", need: End, fields: []string{"lease"}, plan: forcing}}
 }
 
 // leases returns a client of the lock server, or else of the store in the database.
@@ -48,13 +51,18 @@ func forcing(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*pl
 	if record.State != lease.Held {
 		return nil, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("nobody has the lease of %s", name)}
 	}
+	where := "It is in this database's store."
+	if d.Leases != nil {
+		where = fmt.Sprintf("It is of the lock server %s, and of no other.", d.LockServer)
+	}
 	return &plan{
 		title: fmt.Sprintf("End the lease of %s on %s", program.Printable(record.Holder), name),
 		lines: []string{
+			where,
 			fmt.Sprintf("Fencing token %d, since %s, %v are left.", record.Token, record.AcquiredAt.UTC().Format(time.RFC3339), record.Remaining.Round(time.Millisecond)),
 			"Its holder continues until its next renewal is refused: have the protected resource refuse its fencing token.",
 		},
-		same: fmt.Sprintf("force-release %s %d", record.Name, record.Token),
+		same: fmt.Sprintf(forceRelease+" %s %d", record.Name, record.Token),
 		run: func(ctx context.Context, why string) (string, error) {
 			client, closeAll, err := d.leases(ctx)
 			if err != nil {

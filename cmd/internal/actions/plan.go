@@ -104,7 +104,10 @@ func (k *kind) check(r Request) error {
 func (d *Database) target(k *kind, r Request) string {
 	set := r.fieldsOf()
 	var all []string
-	if d.Name != "" {
+	switch {
+	case k.name == forceRelease && d.Leases != nil:
+		all = append(all, "lock server "+d.LockServer)
+	case d.Name != "":
 		all = append(all, "database "+d.Name)
 	}
 	for _, f := range k.fields {

@@ -31,7 +31,8 @@ type Database struct {
 	Name     string       // in the audit; "" = there is only one
 	Snapshot func(context.Context) (monitor.Snapshot, error)
 	// Leases returns a client of the lock server whose leases people may end. nil = those of the store in the database.
-	Leases func() (*leasehttp.Client, error)
+	Leases     func() (*leasehttp.Client, error)
+	LockServer string // its name for people
 }
 
 // A Server knows the people who may use the monitor's page, and acts for them.

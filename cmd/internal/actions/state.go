@@ -9,6 +9,8 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/monitor/fleet"
 )
 
 // mostTargets is how many keys a state offers.
@@ -20,8 +22,11 @@ type state struct {
 	Actions []actionState `json:"actions"`
 	Keys    []keyState    `json:"keys"`
 	Groups  []groupState  `json:"groups"`
-	Audit   []Entry       `json:"audit"`
-	Problem string        `json:"problem,omitempty"` // why there are no keys
+	// Mailboxes and Leases are those in the database's tables, as the page last read them.
+	Mailboxes []mailboxState `json:"mailboxes"`
+	Leases    []string       `json:"leases"` // that are held
+	Audit     []Entry        `json:"audit"`
+	Problem   string         `json:"problem,omitempty"` // why there are no keys
 }
 
 type personState struct {
@@ -58,6 +63,12 @@ type groupState struct {
 	Shards []string `json:"shards,omitempty"`
 }
 
+// A mailboxState is a mailbox, with the entities whose turns run.
+type mailboxState struct {
+	Mailbox  string   `json:"mailbox"`
+	Entities []string `json:"entities"`
+}
+
 func (s *Server) state(d *Database, w http.ResponseWriter, r *http.Request, who *Person) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", "GET")
@@ -66,7 +77,7 @@ func (s *Server) state(d *Database, w http.ResponseWriter, r *http.Request, who 
 	}
 	all := state{
 		Person:  personState{program.Printable(who.Name), who.Role.String(), who.certified},
-		Actions: []actionState{}, Keys: []keyState{}, Groups: []groupState{}, Audit: s.audit.newest(),
+		Actions: []actionState{}, Keys: []keyState{}, Groups: []groupState{}, Mailboxes: []mailboxState{}, Leases: []string{}, Audit: s.audit.newest(),
 	}
 	for _, k := range d.kinds() {
 		all.Actions = append(all.Actions, actionState{k.name, k.text, k.need.String(), who.Role >= k.need, k.fields})
@@ -95,6 +106,9 @@ func (s *Server) state(d *Database, w http.ResponseWriter, r *http.Request, who 
 		all.Keys = append(all.Keys, keyOf(row, candidates))
 	}
 	all.Groups = groupsOf(v.Answers)
+	if v.Fleet != nil {
+		d.addTables(&all, v.Fleet)
+	}
 	writeJSON(w, http.StatusOK, all)
 }
 
@@ -139,6 +153,49 @@ func groupsOf(a introspect.Answers) []groupState {
 		slices.Sort(all[i].Shards)
 	}
 	return all
+}
+
+// addTables adds what the database's tables have. The leases of a lock server are not among them.
+func (d *Database) addTables(to *state, f *fleet.Fleet) {
+	for i := range f.Groups {
+		g := &f.Groups[i]
+		at := slices.IndexFunc(to.Groups, func(o groupState) bool { return o.Group == g.Name })
+		if at < 0 {
+			at, to.Groups = len(to.Groups), append(to.Groups, groupState{Group: g.Name})
+		}
+		one := &to.Groups[at]
+		for _, n := range g.Nodes {
+			one.Nodes = append(one.Nodes, n.Identity)
+		}
+		for _, s := range g.List {
+			one.Shards = append(one.Shards, s.Name)
+		}
+		one.Nodes, one.Shards = offered(one.Nodes), offered(one.Shards)
+	}
+	for i := range f.Mailboxes {
+		m := mailboxState{Mailbox: f.Mailboxes[i].Name}
+		for _, t := range f.Mailboxes[i].Turns {
+			m.Entities = append(m.Entities, t.Entity)
+		}
+		m.Entities = offered(m.Entities)
+		to.Mailboxes = append(to.Mailboxes, m)
+	}
+	if d.Leases != nil {
+		return
+	}
+	for _, l := range f.Leases {
+		if l.State == lease.Held.String() {
+			to.Leases = append(to.Leases, l.Name)
+		}
+	}
+	to.Leases = offered(to.Leases)
+}
+
+// offered returns what a field offers, each text once.
+func offered(all []string) []string {
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return append([]string{}, all[:min(len(all), mostTargets)]...)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -92,6 +92,7 @@ func TestALeaseOfALockServerIsEndedFromThePage(t *testing.T) {
 	shown := c.send(endToken, "prepare", `{"action":"force-release","lease":"nightly"}`)
 	require.Equal(t, http.StatusOK, shown.status, "%+v", shown)
 	assert.Equal(t, "End the lease of web-3 on nightly", shown.Title)
+	assert.Equal(t, "It is of the lock server http://"+server+", and of no other.", shown.Effect[0])
 	_, stderr, code := clitest.Run(t, env, "lease", "force-release", "nightly", "--reason", "meanwhile")
 	require.Zero(t, code, stderr)
 	acquire()
@@ -100,6 +101,7 @@ func TestALeaseOfALockServerIsEndedFromThePage(t *testing.T) {
 	a = c.confirm(endToken, a.Confirm, "its host is gone")
 	assert.Equal(t, "done", a.Outcome, "%+v", a)
 	assert.Contains(t, a.Text, "ended the lease of web-3 on nightly: fencing token ")
+	assert.Equal(t, "lock server http://"+server+", lease nightly", c.last().Target)
 	free := c.send(endToken, "prepare", `{"action":"force-release","lease":"nightly"}`)
 	assert.Equal(t, http.StatusUnprocessableEntity, free.status)
 }
@@ -129,6 +131,7 @@ func TestALeaseInTheDatabasesStoreIsEndedFromThePage(t *testing.T) {
 	shown := c.send(endToken, "prepare", request)
 	require.Equal(t, http.StatusOK, shown.status, "%+v", shown)
 	assert.Equal(t, "End the lease of <b>web-3 on "+hostile, shown.Title)
+	assert.Equal(t, "It is in this database's store.", shown.Effect[0])
 	record, err := store.Get(t.Context(), hostile)
 	require.NoError(t, err)
 	require.Equal(t, lease.Held, record.State, "nothing is done before it is confirmed")

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -106,8 +107,9 @@ func (h *hands) actOn(app *program.App, name string, config *monitor.Config, sna
 	}
 	d := actions.Database{App: app, Name: name, Snapshot: snapshot}
 	if h.lockServer != "" {
+		d.LockServer = program.Printable(h.lockServer)
 		d.Leases = func() (*leasehttp.Client, error) {
-			flags := lockserver.ClientFlags{URLs: []string{h.lockServer}}
+			flags := lockserver.ClientFlags{URLs: strings.Split(h.lockServer, ",")}
 			return flags.Client(app, 0)
 		}
 	}

@@ -72,8 +72,9 @@
   }
 
   function offers(name) {
-    const key = byId("act-key"), group = byId("act-group");
+    const key = byId("act-key"), group = byId("act-group"), box = byId("act-mailbox");
     const k = key && state.keys.find((o) => o.key === key.value), g = group && state.groups.find((o) => o.group === group.value);
+    const m = box && state.mailboxes.find((o) => o.mailbox === box.value);
     switch (name) {
       case "key": return state.keys.filter((o) => what.value !== "resign" || o.kind === "election").map((o) => [o.key, o.kind]);
       case "session": return state.keys.flatMap((o) => o.sessions.map((s) => [String(s.session), s.who + ", " + o.key]));
@@ -81,6 +82,9 @@
       case "group": return state.groups.map((o) => [o.group, ""]);
       case "node": return g ? g.nodes.map((n) => [n, ""]) : [];
       case "shard": return g ? (g.shards || []).map((n) => [n, ""]) : [];
+      case "lease": return state.leases.map((n) => [n, ""]);
+      case "mailbox": return state.mailboxes.map((o) => [o.mailbox, ""]);
+      case "entity": return m ? m.entities.map((n) => [n, ""]) : [];
     }
     return [];
   }
