@@ -223,11 +223,13 @@ BEGIN
 	RETURN true;
 END $$;
 
--- interrupted lists the turns of a node that are to end.
+-- interrupted lists the turns of a node that are to end. The listening session keeps its plan.
 CREATE OR REPLACE FUNCTION pglatch_turns.interrupted(p_mailbox text, p_node text) RETURNS TABLE (token bigint, reason text)
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-	SELECT e.token, e.interrupt FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.interrupt IS NOT NULL
-$$;
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+BEGIN
+	RETURN QUERY SELECT e.token, e.interrupt FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.interrupt IS NOT NULL;
+END $$;
 
 -- retry_dead puts a dead letter back in its place: its number is the old one.
 CREATE OR REPLACE FUNCTION pglatch_turns.retry_dead(p_mailbox text, p_number bigint) RETURNS bool
