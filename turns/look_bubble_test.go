@@ -33,6 +33,22 @@ func (s *slowLook) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tr
 
 func (*slowLook) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
+// traced opens a process on a server in memory, and its mailbox on a pool with a tracer.
+func traced(t *testing.T, tracer pgx.QueryTracer) (*turnstest.Process, *turns.Mailbox) {
+	t.Helper()
+	process, err := turnstest.NewServer().Open(turns.Config{Name: "chat", Namespace: conversations})
+	require.NoError(t, err)
+	t.Cleanup(process.Close)
+	config := process.Pool.Config()
+	config.ConnConfig.Tracer = tracer
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	box, err := turns.Open(t.Context(), turns.Config{Name: "chat", Namespace: conversations, Pool: pool, Locker: process.Locker})
+	require.NoError(t, err)
+	return process, box
+}
+
 // A node claims nothing while it looks. So while there is work, looks leave four fifths of the time for claims. An idle node,
 // which is the control, looks again after a second.
 func TestSlowLooksLeaveTimeForClaims(t *testing.T) {
@@ -42,17 +58,8 @@ func TestSlowLooksLeaveTimeForClaims(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				const took, span = 2 * time.Second, 100 * time.Second
-				process, err := turnstest.NewServer().Open(turns.Config{Name: "chat", Namespace: conversations})
-				require.NoError(t, err)
-				defer process.Close()
 				slow := &slowLook{took: took}
-				config := process.Pool.Config()
-				config.ConnConfig.Tracer = slow
-				pool, err := pgxpool.NewWithConfig(t.Context(), config)
-				require.NoError(t, err)
-				defer pool.Close()
-				box, err := turns.Open(t.Context(), turns.Config{Name: "chat", Namespace: conversations, Pool: pool, Locker: process.Locker})
-				require.NoError(t, err)
+				process, box := traced(t, slow)
 				if busy {
 					_, err := process.Post(t.Context(), key(t, "a"), turns.Message{})
 					require.NoError(t, err)
@@ -83,4 +90,57 @@ func TestSlowLooksLeaveTimeForClaims(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Beside a turn of ten minutes, and in an idle mailbox, a node sends one statement a second, which writes nothing.
+func TestALongTurnAndAnIdleMailboxCostOneLookASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const span = 10 * time.Minute
+		c := &counter{make(chan string, 10_000)}
+		process, box := traced(t, c)
+		ctx, stop := context.WithCancel(t.Context())
+		served, began, leave := make(chan error, 1), make(chan struct{}), make(chan struct{})
+		go func() {
+			served <- box.Serve(ctx, func(context.Context, *turns.Turn) error {
+				close(began)
+				<-leave
+				return nil
+			})
+		}()
+		seen := func() (looks, others []string) {
+			for {
+				select {
+				case sql := <-c.statements:
+					if strings.Contains(sql, "pglatch_turns.look(") || strings.Contains(sql, "pglatch_turns.sweep(") {
+						looks = append(looks, sql)
+					} else if strings.Contains(sql, "pglatch_turns.") {
+						others = append(others, sql)
+					}
+				default:
+					return looks, others
+				}
+			}
+		}
+		_, err := process.Post(t.Context(), key(t, "a"), turns.Message{})
+		require.NoError(t, err)
+		<-began
+		time.Sleep(time.Second) // while which the node looks for more, as it has found something
+		_, others := seen()
+		assert.Contains(t, strings.Join(others, ""), "pglatch_turns.claim(", "the control")
+		time.Sleep(span)
+		looks, others := seen()
+		assert.LessOrEqual(t, len(looks), int(span/time.Second)+1)
+		assert.Empty(t, others, "during the turn")
+		close(leave)
+		time.Sleep(time.Second)
+		_, others = seen()
+		assert.Contains(t, strings.Join(others, ""), "pglatch_turns.finish(", "the control: its commit")
+		time.Sleep(span)
+		looks, others = seen()
+		assert.LessOrEqual(t, len(looks), int(span/time.Second)+1)
+		assert.Empty(t, others, "of an idle mailbox")
+		stop()
+		require.NoError(t, <-served)
+	})
 }
