@@ -49,3 +49,15 @@ func TestADeadLetterThatIsRetriedDuringALaterTurnHasItsTurn(t *testing.T) {
 		})
 	}
 }
+
+func TestDeadLettersAreKeptForATime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	exec(t, b.pool, `INSERT INTO pglatch_turns.dead (mailbox, number, entity, position, id, trace, sent_at, body, attempts, error, died_at)
+		SELECT 'chat', n, 'a', n, '', '', now(), '', 1, '', now() - n * interval '1 hour' FROM generate_series(1, 3) AS n`)
+	exec(t, b.pool, "SELECT pglatch_turns.sweep('chat', interval '90 minutes')")
+	letters, err := b.DeadLetters(t.Context(), key(t, "a"), 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	require.EqualValues(t, 1, letters[0].Message.Number, "the control: it is not old enough")
+}
