@@ -57,7 +57,7 @@ func TestSlowLooksLeaveTimeForClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				const took, span = 2 * time.Second, 100 * time.Second
+				const took, span = 2 * time.Second, 40 * time.Second
 				slow := &slowLook{took: took}
 				process, box := traced(t, slow)
 				if busy {
@@ -92,11 +92,11 @@ func TestSlowLooksLeaveTimeForClaims(t *testing.T) {
 	}
 }
 
-// Beside a turn of ten minutes, and in an idle mailbox, a node sends one statement a second, which writes nothing.
+// Beside a turn of a minute, and in an idle mailbox, a node sends one statement a second, which writes nothing.
 func TestALongTurnAndAnIdleMailboxCostOneLookASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const span = 10 * time.Minute
+		const span = time.Minute
 		c := &counter{make(chan string, 10_000)}
 		process, box := traced(t, c)
 		ctx, stop := context.WithCancel(t.Context())
