@@ -33,7 +33,7 @@ func TestHolderTellsWhatTheRoleMaySee(t *testing.T) {
 		PID: holder.PID(), ApplicationName: "pglatch test", ClientAddr: "127.0.0.1", State: "idle", Mode: session.Shared, Whose: session.OurLocker,
 	}, seen)
 
-	plain := acquire(t, newPool(t, as(t, server.DSN(""), "plain"), nil))
+	plain := acquire(t, newPool(t, pgtest.As(t, server.DSN(""), "plain"), nil))
 	seen, ok, err = plain.Holder(pairKey)
 	require.NoError(t, err)
 	require.True(t, ok)

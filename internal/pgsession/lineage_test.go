@@ -150,7 +150,7 @@ func TestAnyRoleIsToldTheOriginUnlessTheFunctionsAreRevoked(t *testing.T) {
 	server := pgtest.StartServer(t, pgserver.Options{})
 	admin := connect(t, server.DSN(""))
 	admin.exec("CREATE ROLE app LOGIN")
-	dsn := as(t, server.DSN(""), "app")
+	dsn := pgtest.As(t, server.DSN(""), "app")
 	p := newPool(t, dsn, nil)
 	s := acquire(t, p)
 	assert.Equal(t, p.lineage.known, s.link.origin)

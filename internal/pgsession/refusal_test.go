@@ -204,7 +204,7 @@ func TestALoginTriggerThatRaisesIsARefusal(t *testing.T) {
 	admin.exec(`CREATE ROLE app LOGIN`)
 	admin.exec(`CREATE FUNCTION gate() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN IF session_user = 'app' THEN RAISE EXCEPTION 'not at night'; END IF; END $$`)
 	admin.exec(`CREATE EVENT TRIGGER gate ON login EXECUTE FUNCTION gate()`)
-	_, err := openPool(t, as(t, server.DSN(""), "app"), nil)
+	_, err := openPool(t, pgtest.As(t, server.DSN(""), "app"), nil)
 	require.ErrorIs(t, err, session.ErrRefused)
 	require.NotErrorIs(t, err, session.ErrUnavailable)
 	require.ErrorContains(t, err, "not at night")

@@ -1,7 +1,6 @@
 package pgsession
 
 import (
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,15 +18,6 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/namespace"
 )
-
-// as returns the connection string for a role without a password.
-func as(t *testing.T, dsn, role string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	u.User = url.User(role)
-	return u.String()
-}
 
 const traps = `
 CREATE ROLE app LOGIN;
@@ -62,7 +52,7 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 	if server.Installation().Major >= 17 {
 		admin.exec("ALTER ROLE app SET transaction_timeout = '100ms'")
 	}
-	dsn := as(t, server.DSN(""), "app")
+	dsn := pgtest.As(t, server.DSN(""), "app")
 
 	// The control: each trap catches an ordinary client, which has to be fast enough to meet them one by one.
 	victim := func(sql string, codes ...string) (row []string, held string) {

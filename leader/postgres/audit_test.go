@@ -75,7 +75,7 @@ func TestALeaderLearnsThatItsRoleLostItsRights(t *testing.T) {
 	admin.Exec("CREATE ROLE plain LOGIN; CREATE SCHEMA ops; GRANT USAGE ON SCHEMA ops TO plain")
 	admin.Exec(postgres.Schema("ops.terms"))
 	admin.Exec("GRANT SELECT, INSERT, UPDATE ON ops.terms TO plain")
-	b := newBackend(t, strings.Replace(server.DSN(""), "postgres@", "plain@", 1), func(c *postgres.Config) { c.CreateTable, c.Table = false, "ops.terms" })
+	b := newBackend(t, pgtest.As(t, server.DSN(""), "plain"), func(c *postgres.Config) { c.CreateTable, c.Table = false, "ops.terms" })
 	lead(t, b, "a")
 	require.NoError(t, renewed(t, b))
 	for _, right := range []string{"SELECT ON ops.terms", "INSERT ON ops.terms", "UPDATE ON ops.terms", "USAGE ON SCHEMA ops"} {

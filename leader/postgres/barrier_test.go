@@ -91,7 +91,7 @@ func TestATakeoverThatMayNotEndAGuardedTransactionSaysWhoseItIsAndWhichRightIsMi
 	admin := newJudge(t, server.DSN(""))
 	admin.Exec("CREATE ROLE writer LOGIN; CREATE ROLE candidate LOGIN; CREATE ROLE signals LOGIN IN ROLE pg_signal_backend")
 	admin.Exec(postgres.Schema("") + "; GRANT ALL ON pglatch_election TO PUBLIC")
-	as := func(role string) string { return strings.Replace(server.DSN(""), "postgres@", role+"@", 1) }
+	as := func(role string) string { return pgtest.As(t, server.DSN(""), role) }
 	guarded := func(role string) pgx.Tx {
 		judge := newJudge(t, as(role))
 		a := newBackend(t, as(role), nil)

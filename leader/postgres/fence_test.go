@@ -249,7 +249,7 @@ func TestARoleWithoutRightsIsToldTheGrant(t *testing.T) {
 	admin := newJudge(t, server.DSN(""))
 	admin.Exec("CREATE ROLE plain LOGIN")
 	admin.Exec(postgres.Schema(""))
-	dsn := strings.Replace(server.DSN(""), "postgres@", "plain@", 1)
+	dsn := pgtest.As(t, server.DSN(""), "plain")
 	b := newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = false })
 	_, err := b.TryAcquire(t.Context(), "b", ttl)
 	require.ErrorContains(t, err, `GRANT SELECT, INSERT, UPDATE ON "public"."pglatch_election"`)

@@ -3,7 +3,6 @@ package child
 import (
 	"context"
 	"os"
-	"os/signal"
 	"sync"
 	"syscall"
 
@@ -17,17 +16,12 @@ import (
 // process at once, unless a command listens for them too. stop ends the listening.
 func WithSignals(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 1)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		if !signal.Ignored(s) { // otherwise a child would no longer ignore it
-			signal.Notify(signals, s)
-		}
-	}
+	signals, unlisten := supervise.NotifyOf(syscall.SIGINT, syscall.SIGTERM)
 	asked := make(chan chan struct{}) // listen asks whether a signal has arrived
 	ctx = context.WithValue(ctx, listenKey{}, asked)
 	var listening sync.WaitGroup
 	listening.Go(func() {
-		defer signal.Stop(signals)
+		defer unlisten()
 		for {
 			select {
 			case s := <-signals:

@@ -57,7 +57,7 @@ func TestARoleOfHostileSettingsLeadsAndIsToldWhatIsInTheWayOfTheRest(t *testing.
 	_, stderr, code := clitest.Run(t, clitest.At(server.DSN("")), "migrate")
 	require.Zero(t, code, stderr)
 	clitest.Execute(t, clitest.Connect(t, server.DSN(""), "admin"), hostile)
-	at := clitest.At(strings.Replace(server.DSN(""), "postgres@", "hostile@", 1))
+	at := clitest.At(pgtest.As(t, server.DSN(""), "hostile"))
 	first := clitest.Start(t, at, "leader", "run", "7:1", "--id", "a")
 	first.Saying(&first.Stderr, "lock_acquired")
 	second := clitest.Start(t, at, "leader", "run", "7:1", "--id", "b")

@@ -1,7 +1,6 @@
 package leasecmd_test
 
 import (
-	"net/url"
 	"testing"
 	"time"
 
@@ -54,10 +53,7 @@ func TestALeaseIsEndedInTheStoreWithoutALockServer(t *testing.T) {
 	clitest.Execute(t, admin, "GRANT USAGE ON SCHEMA pglatch_lease TO reader")
 	held, err := own.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "web-3", TTL: time.Hour})
 	require.NoError(t, err)
-	asReader, err := url.Parse(server.DSN(""))
-	require.NoError(t, err)
-	asReader.User = url.User("reader")
-	_, stderr, code = force(asReader.String(), "job")
+	_, stderr, code = force(pgtest.As(t, server.DSN(""), "reader"), "job")
 	assert.Equal(t, 69, code, stderr)
 	assert.Contains(t, stderr, "GRANT")
 	_, err = own.Renew(t.Context(), lease.RenewRequest{Claim: held.Claim, TTL: time.Hour})

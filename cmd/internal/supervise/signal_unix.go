@@ -5,24 +5,15 @@ package supervise
 import (
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
 )
 
 // Notify returns a channel with the signals that a Command should forward: INT, TERM, HUP, QUIT,
-// USR1 and USR2. INT and HUP stay ignored if this process was started to ignore them, as by
-// nohup(1); package signal cannot detect that for others. Notify affects the whole process, until
-// stop.
+// USR1 and USR2.
 func Notify() (signals <-chan os.Signal, stop func()) {
-	c := make(chan os.Signal, 16)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
-		if !signal.Ignored(s) {
-			signal.Notify(c, s)
-		}
-	}
-	return c, func() { signal.Stop(c) }
+	return NotifyOf(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 }
 
 // ParseSignal parses a signal name or number: TERM, SIGTERM, 15. The names are those of signals

@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"context"
+	"net/url"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,6 +45,15 @@ func DSN(tb testing.TB) string {
 		}
 	})
 	return dsn
+}
+
+// As returns the connection string for a role without a password.
+func As(tb testing.TB, dsn, role string) string {
+	tb.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(tb, err)
+	u.User = url.User(role)
+	return u.String()
 }
 
 // Connect opens a connection that is closed at the end of the test.

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"net/url"
 	"testing"
 	"time"
 
@@ -201,10 +200,7 @@ func TestARoleThatMayNotConnectIsNotToldAboutTheTables(t *testing.T) {
 	server := pgtest.StartServer(t, pgserver.Options{})
 	newJudge(t, server.DSN("")).Exec(`CREATE ROLE app LOGIN;
 		DO $$ BEGIN EXECUTE format('REVOKE CONNECT ON DATABASE %I FROM PUBLIC', current_database()); END $$`)
-	u, err := url.Parse(server.DSN(""))
-	require.NoError(t, err)
-	u.User = url.User("app")
-	b := newBackend(t, u.String(), nil)
+	b := newBackend(t, pgtest.As(t, server.DSN(""), "app"), nil)
 	_, opened := b.Open(t.Context(), member("a"), ttl)
 	_, listed := b.Observe(t.Context())
 	for _, err := range []error{opened, listed, b.Migrate(t.Context())} {

@@ -133,7 +133,7 @@ func TestAClaimThatMayNotEndAGuardedTransactionSaysWhatItNeeds(t *testing.T) {
 	j.Exec(`CREATE TABLE writes (n int); CREATE ROLE app LOGIN`)
 	w := wedged(t, dsn, j, wedges["COPY"])
 	j.Exec(`GRANT SELECT, INSERT, UPDATE, DELETE ON pglatch_shard, pglatch_shard_member, pglatch_shard_order TO app`)
-	b := open(t, newBackend(t, as(t, dsn, "app"), func(c *postgres.Config) { c.GuardTimeout = time.Millisecond }), "b")
+	b := open(t, newBackend(t, pgtest.As(t, dsn, "app"), func(c *postgres.Config) { c.GuardTimeout = time.Millisecond }), "b")
 	var guarded *postgres.GuardedError
 	j.Until(func() bool {
 		_, err := b.Claim(t.Context(), []string{"1"})

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"errors"
-	"net/url"
 	"strconv"
 	"testing"
 	"time"
@@ -18,15 +17,6 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
-
-// as returns the connection string for a role without a password.
-func as(t *testing.T, dsn, role string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	u.User = url.User(role)
-	return u.String()
-}
 
 const traps = `
 CREATE ROLE app LOGIN;
@@ -57,7 +47,7 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 	judge.Exec(`SET search_path = public; ` + postgres.Schema(""))
 	judge.Exec(`GRANT SELECT, INSERT, UPDATE ON public.pglatch_shard TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON public.pglatch_shard_member TO app;
 		GRANT SELECT, INSERT, UPDATE, DELETE ON public.pglatch_shard_order TO app`)
-	dsn := as(t, server.DSN(""), "app")
+	dsn := pgtest.As(t, server.DSN(""), "app")
 	victim := newJudge(t, dsn)
 	pid := 0
 	judge.Until(func() bool { // the times of the role can end a connection, too
@@ -80,7 +70,7 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 		again := claim(t, b, "1")
 		require.Contains(t, again, "1")
 		ctx := b.(driver.Binder).Bind(t.Context(), driver.Grant{Name: "1", Term: again["1"]})
-		pool := newJudge(t, as(t, server.DSN(""), "postgres")).Pool
+		pool := newJudge(t, pgtest.As(t, server.DSN(""), "postgres")).Pool
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, postgres.Guard(ctx, tx), "with the path of the database, too")
@@ -98,7 +88,7 @@ func TestWhatNoLaterCallMendsIsPermanent(t *testing.T) {
 	judge.Exec(postgres.Schema("terms"))
 	judge.Exec(postgres.Schema("half"))
 	judge.Exec(`GRANT SELECT, INSERT, UPDATE ON half TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON half_member TO app`)
-	dsn := as(t, server.DSN(""), "app")
+	dsn := pgtest.As(t, server.DSN(""), "app")
 	for name, row := range map[string]struct {
 		dsn    string
 		change func(*postgres.Config)

@@ -76,7 +76,7 @@ func TestALookFindsARightThatTheRoleLacks(t *testing.T) {
 	for _, right := range rights {
 		j.Exec("GRANT " + right + " TO app")
 	}
-	a := open(t, newBackend(t, as(t, dsn, "app"), func(c *postgres.Config) { c.CreateTable = false }), "a")
+	a := open(t, newBackend(t, pgtest.As(t, dsn, "app"), func(c *postgres.Config) { c.CreateTable = false }), "a")
 	v, err := a.Look(t.Context(), 0)
 	require.NoError(t, err)
 	for _, right := range rights {
