@@ -396,13 +396,13 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 			return func() { stop(); assert.NoError(t, lock.Release()) }
 		}},
 		&fault{
-			name: "the monitor's role lacks the rights", in: "old", words: []string{"may not read the tables of ticks"}, begin: func() func() {
+			name: "the monitor's role lacks the rights", in: "old", words: []string{"may not read the tables of ticks"}, command: []string{"ls", "-v", "--dsn", as(t, old, "looker")}, says: []string{"may not read the tables of ticks"}, begin: func() func() {
 				s.session(old, "old", oncepg.Schema(""))
 				return nil
 			},
 		},
 		&fault{
-			name: "the tables are too old", in: "old", words: []string{"the tables of leases cannot be read"}, begin: func() func() {
+			name: "the tables are too old", in: "old", words: []string{"the tables of leases cannot be read"}, command: []string{"ls", "-v", "--dsn", as(t, old, "looker")}, says: []string{"the tables of leases cannot be read"}, begin: func() func() {
 				s.session(old, "old", leasepg.Schema(), "UPDATE pglatch_lease.store SET schema_version = 0", "ALTER TABLE pglatch_lease.locks DROP COLUMN holder CASCADE",
 					"GRANT USAGE ON SCHEMA pglatch_lease TO looker", "GRANT SELECT ON ALL TABLES IN SCHEMA pglatch_lease TO looker")
 				return nil
@@ -410,7 +410,7 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 		},
 		&fault{
 			name: "a lock server is down", words: []string{"gone", "does not answer"}, metric: `pglatch_lock_server_up{server="gone"} 0`,
-			command: []string{"lease", "list", "--server", gone.URL}, says: []string{"unavailable"}, begin: func() func() {
+			command: []string{"lease", "list", "--server", gone.URL}, says: []string{"no lock server answers"}, begin: func() func() {
 				gone.Close()
 				return nil
 			},
