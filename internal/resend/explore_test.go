@@ -16,25 +16,31 @@ import (
 type rules struct {
 	request  func(l *Lease) lease.AcquireRequest
 	answered func(l *Lease, got lease.Lease, err error)
-	renewed  func(l *Lease, err error)
-	released func(l *Lease, err error)
+	renewed  func(l *Lease, s *result)
+	released func(l *Lease, s *result)
 }
 
 // result is a store that gives one answer.
-type result struct{ err error }
+type result struct {
+	err      error
+	released bool // it was asked to release
+}
 
-func (r result) Renew(context.Context, lease.RenewRequest) (lease.Lease, error) {
+func (r *result) Renew(context.Context, lease.RenewRequest) (lease.Lease, error) {
 	return lease.Lease{}, r.err
 }
 
-func (r result) Release(context.Context, lease.Claim) error { return r.err }
+func (r *result) Release(context.Context, lease.Claim) error {
+	r.released = true
+	return r.err
+}
 
 func ours() rules {
 	return rules{
 		request:  func(l *Lease) lease.AcquireRequest { return l.Request(lease.AcquireRequest{}) },
 		answered: (*Lease).Answered,
-		renewed:  func(l *Lease, err error) { _, _ = l.Renew(context.Background(), result{err}, 1) },
-		released: func(l *Lease, err error) { _ = l.Release(context.Background(), result{err}) },
+		renewed:  func(l *Lease, s *result) { _, _ = l.Renew(context.Background(), s, 1) },
+		released: func(l *Lease, s *result) { _ = l.Release(context.Background(), s) },
 	}
 }
 
@@ -45,6 +51,7 @@ const other = "other"
 type world struct {
 	client Lease
 	store  string // key of the current lease; "" = none
+	late   bool   // a release of the client's lease is under way
 }
 
 // alike is the same for worlds whose keys differ in nothing but their texts.
@@ -54,7 +61,7 @@ func (w world) alike() string {
 	if w.client.held != nil {
 		id = w.client.held.ID
 	}
-	return fmt.Sprint(w.client.held != nil, w.client.key != "", w.client.lost, w.store == "", w.store == other, is(w.store, id), is(w.store, w.client.key))
+	return fmt.Sprint(w.client.held != nil, w.client.key != "", w.client.lost, w.store == "", w.store == other, is(w.store, id), is(w.store, w.client.key), w.client.ending, w.late)
 }
 
 var (
@@ -105,28 +112,34 @@ func (w world) acquire(r rules, arrives, busy, answers bool) (world, error) {
 	return w, nil
 }
 
-// end renews or releases the client's lease.
-func (w world) end(does func(l *Lease, err error), release, arrives, answers bool) (world, error) {
+// end renews or releases the client's lease. A release that is lost can arrive later.
+func (w world) end(does func(l *Lease, s *result), arrives, answers bool) (world, error) {
 	if w.client.held == nil {
 		return w, nil
 	}
-	var err error
+	var done error
 	switch mine := w.store == w.client.held.ID; {
 	case !arrives:
-		err = errLost
+		done = errLost
 	case !mine:
-		err = &lease.StaleError{}
-	case release:
+		done = &lease.StaleError{}
+	}
+	s := &result{err: done}
+	if !answers {
+		s.err = errLost
+	}
+	does(&w.client, s)
+	over := s.err == nil && s.released || lease.IsOver(s.err)
+	if done == nil && s.released {
 		w.store = ""
 	}
-	over := err == nil && release || lease.IsOver(err)
-	if !answers {
-		err, over = errLost, false
-	}
-	does(&w.client, err)
-	if over != (w.client.held == nil) {
+	switch {
+	case over != (w.client.held == nil):
 		return w, fmt.Errorf("the lease is over: %v, and the client has it: %v", over, w.client.held != nil)
+	case s.err == nil && !s.released && w.late:
+		return w, errors.New("the client has renewed a lease that a release under way will end")
 	}
+	w.late = !over && (w.late || s.released && !arrives)
 	return w, nil
 }
 
@@ -143,16 +156,23 @@ func (w world) after(r rules) (all []world, err error) {
 	}
 	for _, store := range []string{"", other} { // the lease expires, or another client gets the name
 		if w.store == "" || store == "" {
-			add(world{w.client, store}, nil)
+			add(world{w.client, store, w.late}, nil)
 		}
+	}
+	if w.late {
+		store := w.store
+		if store == w.client.held.ID {
+			store = ""
+		}
+		add(world{w.client, store, false}, nil)
 	}
 	for _, arrives := range []bool{false, true} {
 		for _, answers := range []bool{false, arrives} {
 			if w.client.held == nil { // else a client requests no other
 				add(w.acquire(r, arrives, false, answers))
 			}
-			add(w.end(r.renewed, false, arrives, answers))
-			add(w.end(r.released, true, arrives, answers))
+			add(w.end(r.renewed, arrives, answers))
+			add(w.end(r.released, arrives, answers))
 		}
 	}
 	if w.client.held == nil {
@@ -185,7 +205,7 @@ func TestNoLeaseIsHeldThatTheClientDoesNotKnow(t *testing.T) {
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, visited, 8)
 	var none Lease
-	require.NoError(t, none.Release(t.Context(), result{errLost}), "nothing is asked")
+	require.NoError(t, none.Release(t.Context(), &result{err: errLost}), "nothing is asked")
 }
 
 // The exploration is worth what it finds in rules that are wrong.
@@ -232,10 +252,16 @@ func TestTheExplorationFindsEveryMutation(t *testing.T) {
 				}
 			}
 		},
-		"a lost renewal is a lost lease":   func(r *rules) { r.renewed = func(l *Lease, err error) { *l = Lease{} } },
-		"a lost release is a release":      func(r *rules) { r.released = func(l *Lease, err error) { *l = Lease{} } },
-		"a lease that is over is kept":     func(r *rules) { r.renewed = func(*Lease, error) {} },
-		"a lease that is released is kept": func(r *rules) { r.released = func(*Lease, error) {} },
+		"a lost renewal is a lost lease": func(r *rules) { r.renewed = func(l *Lease, _ *result) { *l = Lease{} } },
+		"a lost release is a release": func(r *rules) {
+			r.released = func(l *Lease, s *result) { s.released, *l = true, Lease{} }
+		},
+		"a lease that is over is kept":     func(r *rules) { r.renewed = func(*Lease, *result) {} },
+		"a lease that is released is kept": func(r *rules) { r.released = func(_ *Lease, s *result) { s.released = true } },
+		"a lease whose release is lost is renewed": func(r *rules) {
+			renewed := r.renewed
+			r.renewed = func(l *Lease, s *result) { l.ending = false; renewed(l, s) }
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,8 @@ import (
 // The rules rely on the order of requests: one whose answer is lost must not reach the store after
 // the next one. If it does, the store holds a lease that nobody uses, until it expires.
 type Lease struct {
-	held *lease.Claim // nil = none is known
+	held   *lease.Claim // nil = none is known
+	ending bool         // a release of it got no answer, and can still arrive
 
 	// At most one of held and key is set.
 	key  string // of the request whose outcome is unknown; "" = there is none
@@ -59,8 +60,13 @@ func (l *Lease) Answered(got lease.Lease, err error) {
 }
 
 // Renew renews the lease that the client has. If the error says that the lease is over, the client
-// has none afterwards.
+// has none afterwards. A lease whose release got no answer is not renewed, because that release can
+// still arrive: Renew releases it again, and says that it is over.
 func (l *Lease) Renew(ctx context.Context, store Store, ttl time.Duration) (lease.Lease, error) {
+	if l.ending {
+		claim := *l.held
+		return lease.Lease{}, cmp.Or(l.Release(ctx, store), error(&lease.StaleError{Name: claim.Name, ID: true}))
+	}
 	got, err := store.Renew(ctx, lease.RenewRequest{Claim: *l.held, TTL: ttl})
 	l.over(err)
 	return got, err
@@ -73,18 +79,19 @@ func (l *Lease) Release(ctx context.Context, store Store) error {
 		return nil
 	}
 	err := store.Release(ctx, *l.held)
+	l.ending = true
 	if err == nil {
-		l.held = nil
+		l.Forget()
 	}
 	l.over(err)
 	return err
 }
 
 // Forget forgets a lease that has ended.
-func (l *Lease) Forget() { l.held = nil }
+func (l *Lease) Forget() { l.held, l.ending = nil, false }
 
 func (l *Lease) over(err error) {
 	if lease.IsOver(err) {
-		l.held = nil
+		l.Forget()
 	}
 }

@@ -119,6 +119,51 @@ func TestAWaitThatIsGivenUpHalfWayGivesBackWhatItGot(t *testing.T) {
 	})
 }
 
+// lateRelease is a queue whose next release gets no answer, and arrives when it is let through.
+type lateRelease struct {
+	queue
+	arrive chan func() error
+}
+
+func (q lateRelease) Release(ctx context.Context, c lease.Claim) error {
+	select {
+	case q.arrive <- func() error { return q.queue.Release(context.Background(), c) }:
+		<-ctx.Done()
+		return context.Cause(ctx)
+	default:
+		return q.queue.Release(ctx, c)
+	}
+}
+
+// A release without an answer can arrive at any time, so the next attempt must not continue its lease.
+func TestALeaseWhoseReleaseGotNoAnswerIsNotContinued(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := lateRelease{newQueue(), make(chan func() error, 1)}
+		a, b := newBackend(t, q.queue), newBackend(t, q)
+		lead(t, a, "a")
+		refused(t, b, "b")
+		release(t, a)
+		q.set(func(f *faulty) { f.hang = true })
+		q.free <- struct{}{}
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error)
+		go func() { over <- b.Wait(ctx) }()
+		synctest.Wait()
+		got := record(t, q).Claim
+		require.Equal(t, "b", got.Holder)
+		q.set(func(f *faulty) { f.hang = false })
+		cancel()
+		require.ErrorIs(t, <-over, context.Canceled)
+		require.Equal(t, got, record(t, q).Claim, "the release has not arrived")
+		lead(t, b, "b")
+		assert.Greater(t, record(t, q).Token, got.Token)
+		require.ErrorIs(t, (<-q.arrive)(), lease.ErrStale)
+		require.NoError(t, b.Renew(t.Context(), "b", ttl), "it leads beside nobody")
+		refused(t, a, "a")
+	})
+}
+
 func TestPollsAreJittered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
