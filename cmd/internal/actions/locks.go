@@ -78,7 +78,7 @@ func (p *plan) holders(v lookup.View, key namespace.Key) (all []overview.Party) 
 		p.ends = append(p.ends, fmt.Sprintf("%s %d", h.Name, h.PID))
 	}
 	if waiters > 0 {
-		p.lines = append(p.lines, fmt.Sprintf("%d wait for it", waiters))
+		p.lines = append(p.lines, does(waiters, "waits for it", "wait for it"))
 	}
 	p.lines = append(p.lines, "Each process decides whether it does so.")
 	return all

@@ -26,8 +26,14 @@ func turnKinds() []kind {
 
 func interrupting(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*plan, error) {
 	var entity namespace.Key
-	if err := withMailbox(ctx, d, r.Mailbox, func(_ *turns.Mailbox, n namespace.Namespace) (err error) {
-		entity, err = entityOf(n, r.Entity)
+	if err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, n namespace.Namespace) (err error) {
+		if entity, err = entityOf(n, r.Entity); err != nil {
+			return err
+		}
+		e, err := m.Entity(ctx, entity)
+		if err == nil && e.State != turns.EntityRunning {
+			err = fmt.Errorf("%w: %s", turns.ErrNotRunning, entity)
+		}
 		return err
 	}); err != nil {
 		return nil, err
@@ -38,8 +44,10 @@ func interrupting(ctx context.Context, d *Database, _ *lookup.Looker, r Request)
 		lines: []string{"The context of its running turn ends, whichever node runs it.", "The handler decides about the messages: it commits them, or they are tried again."},
 		same:  fmt.Sprintf("interrupt %s %s", r.Mailbox, entity),
 		run: func(ctx context.Context, why string) (string, error) {
-			err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Interrupt(ctx, entity, why) })
-			return "the turn of " + name + " is interrupted", err
+			if err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Interrupt(ctx, entity, why) }); err != nil {
+				return "", err
+			}
+			return "the turn of " + name + " is interrupted", nil
 		},
 	}, nil
 }
@@ -61,13 +69,15 @@ func retrying(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*p
 	return &plan{
 		title: fmt.Sprintf("Retry message %d of %s in %s", r.Number, program.Printable(letter.Entity), program.Printable(r.Mailbox)),
 		lines: []string{
-			fmt.Sprintf("It was tried %d times, until %s.", letter.Attempts, letter.DiedAt.UTC().Format("2006-01-02 15:04:05")),
+			fmt.Sprintf("It was tried %s, until %s.", count(letter.Attempts, "time"), letter.DiedAt.UTC().Format("2006-01-02 15:04:05")),
 			program.Printable("The last error: " + letter.Error),
 		},
 		same: fmt.Sprintf("retry %s %d", r.Mailbox, r.Number),
 		run: func(ctx context.Context, _ string) (string, error) {
-			err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Retry(ctx, r.Number) })
-			return fmt.Sprintf("message %d is put back", r.Number), err
+			if err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Retry(ctx, r.Number) }); err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("message %d is put back", r.Number), nil
 		},
 	}, nil
 }

@@ -180,10 +180,27 @@ func TestATurnIsInterruptedAndADeadLetterRetriedFromThePage(t *testing.T) {
 			return err
 		}))
 	}
-	none := c.until(endToken, `{"action":"interrupt","mailbox":"chat","entity":"chat/b"}`, "failed")
-	assert.Contains(t, none.Text, "chat/b")
+	none := c.send(endToken, "prepare", `{"action":"interrupt","mailbox":"chat","entity":"chat/b"}`)
+	assert.Equal(t, http.StatusUnprocessableEntity, none.status, "%+v", none)
+	assert.Contains(t, none.Detail, "no turn is running: chat/b")
+	// fails confirms a request, while a function of the schema says that what was shown is gone.
+	fails := func(request, function, arguments string) {
+		t.Helper()
+		shown := c.send(endToken, "prepare", request)
+		require.Equal(t, http.StatusOK, shown.status, "%+v", shown)
+		_, err := pool.Exec(t.Context(), fmt.Sprintf(`ALTER FUNCTION pglatch_turns.%[1]s(%[2]s) RENAME TO its_%[1]s;
+			CREATE FUNCTION pglatch_turns.%[1]s(%[2]s) RETURNS bool LANGUAGE sql AS 'SELECT false'`, function, arguments))
+		require.NoError(t, err)
+		a := c.confirm(endToken, shown.Confirm, "the host goes down")
+		assert.Equal(t, []string{"failed", "failed"}, []string{a.Outcome, c.last().Outcome}, "%+v", a)
+		assert.Regexp(t, "^turns: no ", a.Text, "it does not say that it was done")
+		assert.Equal(t, a.Text, c.last().Detail)
+		_, err = pool.Exec(t.Context(), fmt.Sprintf(`DROP FUNCTION pglatch_turns.%[1]s(%[2]s); ALTER FUNCTION pglatch_turns.its_%[1]s(%[2]s) RENAME TO %[1]s`, function, arguments))
+		require.NoError(t, err)
+	}
 	send()
 	await.Receive(t, await.Soon, entered)
+	fails(`{"action":"interrupt","mailbox":"chat","entity":"a"}`, "interrupt", "text, text, text")
 	c.until(endToken, `{"action":"interrupt","mailbox":"chat","entity":"a"}`, "done")
 	cause := await.Receive(t, await.Soon, causes)
 	require.ErrorIs(t, cause, turns.ErrInterrupted)
@@ -195,7 +212,8 @@ func TestATurnIsInterruptedAndADeadLetterRetriedFromThePage(t *testing.T) {
 	}, func() string { return "there is no dead letter" })
 	request := fmt.Sprintf(`{"action":"retry","mailbox":"chat","number":%d}`, letters[0].Message.Number)
 	shown := c.send(endToken, "prepare", request)
-	assert.Contains(t, strings.Join(shown.Effect, "\n"), "It was tried 1 times")
+	assert.Contains(t, strings.Join(shown.Effect, "\n"), "It was tried 1 time,")
+	fails(request, "retry_dead", "text, bigint")
 	assert.Equal(t, "done", c.confirm(endToken, shown.Confirm, "the cause is gone").Outcome)
 	await.Receive(t, await.Soon, entered, "the message has its turn again")
 	missing := c.send(endToken, "prepare", request)
