@@ -119,7 +119,7 @@ func newPurge(app *program.App) *cobra.Command {
 		Long: `Delete all messages and dead letters of an entity, permanently. Its running turn becomes stale:
 it can commit nothing. Purge waits for transactions that have sent to the entity.
 
-Exit codes: 0 it has no message any more, 64 --yes is missing.`,
+Exit codes: 0 they were deleted, 3 the entity had none, 64 --yes is missing.`,
 		Example: "  pglatch turns purge conversation/42 --yes",
 		Args:    cobra.ExactArgs(1),
 		PreRunE: func(_ *cobra.Command, args []string) error {
@@ -134,6 +134,9 @@ Exit codes: 0 it has no message any more, 64 --yes is missing.`,
 		gone, err := t.Purge(ctx, t.key)
 		if err != nil {
 			return t.post.fail(ctx, err)
+		}
+		if gone == 0 {
+			return t.empty()
 		}
 		return t.changed(app, "deleted messages of", nil, gone)
 	}, choice{}.states()...)

@@ -60,9 +60,14 @@ func (t *target) show(ctx context.Context, app *program.App, limit int) error {
 		return err
 	}
 	if e.State == turns.EntityIdle && len(letters) == 0 {
-		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no message in the mailbox %s", d.Key, t.name)}
+		return t.empty()
 	}
 	return nil
+}
+
+// empty is the error of an entity without messages and dead letters.
+func (t *target) empty() error {
+	return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no message in the mailbox %s", t.key, t.name)}
 }
 
 // A detail is the output of show.

@@ -179,6 +179,9 @@ func TestDeadLettersAreSkippedByNumberAndEntitiesPurged(t *testing.T) {
 	assert.Contains(t, stderr, "give --yes")
 	stdout, _ := b.run(0, "purge conversation/1 --yes -o json")
 	assert.Contains(t, stdout, `"count": 2`)
+	stdout, stderr = b.run(3, "purge conversation/1 --yes")
+	assert.Empty(t, stdout)
+	assert.Contains(t, stderr, "conversation/1 has no message in the mailbox chat")
 	b.run(3, "show conversation/1")
 }
 
