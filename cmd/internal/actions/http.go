@@ -233,7 +233,7 @@ func (s *Server) serveDo(d *Database, w http.ResponseWriter, r *http.Request, wh
 		s.refuseTo(w, r, who, http.StatusBadRequest, "do", "", err.Error())
 		return
 	}
-	if err := checkWhy(body.Why); err != nil {
+	if err := program.CheckReason(body.Why); err != nil {
 		s.refuseTo(w, r, who, http.StatusBadRequest, "do", "", err.Error())
 		return
 	}

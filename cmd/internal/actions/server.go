@@ -4,7 +4,6 @@ package actions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -187,13 +186,4 @@ func (s *Server) with(ctx context.Context, d *Database, do func(*lookup.Looker) 
 	}
 	defer l.Close()
 	return do(l)
-}
-
-// checkWhy refuses a reason that the audit cannot show.
-func checkWhy(why string) error {
-	const most = 380 // a lock server takes 512, with the person's name
-	if why == "" || len(why) > most || why != program.Printable(why) {
-		return errors.New("say why, in 380 bytes at most on one line")
-	}
-	return nil
 }

@@ -117,5 +117,14 @@ func (t *table) WriteTo(w *bytes.Buffer) {
 	}
 }
 
+// CheckReason refuses a reason that an audit or a table cannot show as it is.
+func CheckReason(why string) error {
+	const most = 380 // a lock server takes 512, with the person's name
+	if why == "" || len(why) > most || why != Printable(why) {
+		return UsageError("say why, in %d bytes at most on one line", most)
+	}
+	return nil
+}
+
 // Printable keeps text from others from controlling the terminal.
 func Printable(s string) string { return legible.Line(s) }

@@ -26,8 +26,14 @@ handler that ignores its context continues.
 Exit codes: 0 the turn was interrupted, 3 the entity has no running turn.`,
 		Example: "  pglatch turns interrupt conversation/42 --reason 'user left'",
 		Args:    cobra.ExactArgs(1),
+		PreRunE: func(*cobra.Command, []string) error {
+			if err := program.CheckReason(reason); err != nil {
+				return program.UsageError("--reason: %w", err)
+			}
+			return nil
+		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "an operator interrupted it", "`text` that the handler gets as the cause")
+	cmd.Flags().StringVar(&reason, "reason", "an operator interrupted it", "`text` that the handler gets as the cause, of 380 bytes at most on one line")
 	return onTarget(app, cmd, func(ctx context.Context, t *target) error {
 		if err := t.Interrupt(ctx, t.key, reason); err != nil {
 			return t.post.fail(ctx, err)

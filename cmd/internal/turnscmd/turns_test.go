@@ -131,6 +131,13 @@ $`, stdout)
 	assert.Regexp(t, `(?m)^\d+ +next +11 +\S+ +-$`, stdout, "what waits")
 	assert.Regexp(t, `(?m)^\d+ +conversation/2 +bad +11 +1 +\S+ +no model$`, stdout, "what is dead")
 
+	for what, reason := range map[string]string{"none": "", "lines": "a\nb", "too long": strings.Repeat("x", 381), "not UTF-8": "bad\xff\xfe"} {
+		_, stderr, code := clitest.Run(t, b.env, "turns", "interrupt", "conversation/1", "--reason", reason)
+		assert.Equal(t, 64, code, "%s: %s", what, stderr)
+		assert.Contains(t, stderr, "--reason: say why", what)
+	}
+	stdout, _ = b.run(0, "show conversation/1 -o json")
+	assert.NotContains(t, stdout, "interrupted", "control: nobody has interrupted it")
 	b.run(0, "interrupt conversation/1 --reason enough")
 	var interrupted *turns.InterruptedError
 	require.ErrorAs(t, await.Receive(t, await.Soon, causes), &interrupted)
