@@ -26,6 +26,9 @@ Exit codes: 0 the leader accepted the request, 3 nobody leads, 69 the leader doe
 no candidate has the name of --to.`,
 		Example: "  pglatch leader resign 100:1\n  pglatch leader resign order/nightly --to web-3",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" && cmd.Flags().Changed("to") {
+				return program.UsageError("--to is empty: name a candidate, or leave it out, and any of them may lead next")
+			}
 			return lookup.Request(cmd.Context(), app, args, introspect.Request{Kind: introspect.AskResign, To: to})
 		},
 	}
