@@ -128,8 +128,14 @@ func withMailbox(ctx context.Context, d *Database, name string, do func(*turns.M
 		return &program.ExitError{Code: program.ExitUsage, Err: err}
 	}
 	err = do(m, n)
-	if errors.Is(err, turns.ErrNotFound) || errors.Is(err, turns.ErrNotRunning) {
+	if _, ok := errors.AsType[*program.ExitError](err); ok {
+		return err
+	}
+	switch {
+	case errors.Is(err, turns.ErrNotFound), errors.Is(err, turns.ErrNotRunning):
 		return &program.ExitError{Code: program.ExitFree, Err: err}
+	case errors.Is(err, turns.ErrInvalid):
+		return &program.ExitError{Code: program.ExitUsage, Err: err}
 	}
 	return program.Unavailable(ctx, err)
 }

@@ -117,7 +117,7 @@ func (t *table) WriteTo(w *bytes.Buffer) {
 	}
 }
 
-// CheckReason refuses a reason that an audit or a table cannot show as it is.
+// CheckReason returns an error if a reason does not fit on one line of an audit.
 func CheckReason(why string) error {
 	const most = 380 // a lock server takes 512, with the person's name
 	if why == "" || len(why) > most || why != Printable(why) {

@@ -183,6 +183,9 @@ func TestATurnIsInterruptedAndADeadLetterRetriedFromThePage(t *testing.T) {
 	none := c.send(endToken, "prepare", `{"action":"interrupt","mailbox":"chat","entity":"chat/b"}`)
 	assert.Equal(t, http.StatusUnprocessableEntity, none.status, "%+v", none)
 	assert.Contains(t, none.Detail, "no turn is running: chat/b")
+	none = c.send(endToken, "prepare", `{"action":"interrupt","mailbox":"chat","entity":"chat/"}`)
+	assert.Equal(t, http.StatusUnprocessableEntity, none.status, "the database is there: %+v", none)
+	assert.Contains(t, none.Detail, "the entity is empty")
 	// fails confirms a request, while a function of the schema says that what was shown is gone.
 	fails := func(request, function, arguments string) {
 		t.Helper()
