@@ -141,11 +141,12 @@ func (l listing) output(app *program.App) program.Output {
 		}
 		t.WriteTo(w)
 		fmt.Fprintln(w)
+		several := len(l.Mailboxes) > 1
 		if l.dead {
-			writeLetters(app, w, l.DeadLetters)
+			writeLetters(app, w, l.DeadLetters, several)
 			return
 		}
-		writeEntities(app, w, l.Entities)
+		writeEntities(app, w, l.Entities, several)
 	})}
 }
 
@@ -203,10 +204,11 @@ func (e entity) color() string {
 	return ""
 }
 
-func writeEntities(app *program.App, w *bytes.Buffer, all []entity) {
-	t := app.NewTable("KEY", "STATE", "MESSAGES", "ATTEMPTS", "FOR", "NODE", "LAST ERROR")
+// writeEntities writes a table of entities, with their mailboxes if they can be of several.
+func writeEntities(app *program.App, w *bytes.Buffer, all []entity, several bool) {
+	t := app.NewTable(inMailbox(several, "MAILBOX", "KEY", "STATE", "MESSAGES", "ATTEMPTS", "FOR", "NODE", "LAST ERROR")...)
 	for _, e := range all {
-		t.Add(e.color(), e.Key, e.State, fmt.Sprint(e.Messages), fmt.Sprint(e.Attempts), ageText(e.AgeSeconds), orDash(e.Node), orDash(e.LastError))
+		t.Add(e.color(), inMailbox(several, e.Mailbox, e.Key, e.State, fmt.Sprint(e.Messages), fmt.Sprint(e.Attempts), ageText(e.AgeSeconds), orDash(e.Node), orDash(e.LastError))...)
 	}
 	t.WriteTo(w)
 }
@@ -231,12 +233,21 @@ func newLetter(n turns.Name, d turns.DeadLetter) letter {
 	}
 }
 
-func writeLetters(app *program.App, w *bytes.Buffer, all []letter) {
-	t := app.NewTable("NUMBER", "KEY", "ID", "BYTES", "ATTEMPTS", "DIED AT", "ERROR")
+// writeLetters writes a table of dead letters, with their mailboxes if they can be of several.
+func writeLetters(app *program.App, w *bytes.Buffer, all []letter, several bool) {
+	t := app.NewTable(inMailbox(several, "MAILBOX", "NUMBER", "KEY", "ID", "BYTES", "ATTEMPTS", "DIED AT", "ERROR")...)
 	for _, d := range all {
-		t.Add("", fmt.Sprint(d.Number), d.Key, orDash(d.ID), fmt.Sprint(d.Bytes), fmt.Sprint(d.Attempts), d.DiedAt.Format(time.RFC3339), d.Error)
+		t.Add("", inMailbox(several, d.Mailbox, fmt.Sprint(d.Number), d.Key, orDash(d.ID), fmt.Sprint(d.Bytes), fmt.Sprint(d.Attempts), d.DiedAt.Format(time.RFC3339), d.Error)...)
 	}
 	t.WriteTo(w)
+}
+
+// inMailbox returns the cells of a row, whose first one is left out unless there are several mailboxes.
+func inMailbox(several bool, cells ...string) []string {
+	if several {
+		return cells
+	}
+	return cells[1:]
 }
 
 func orDash(text string) string {

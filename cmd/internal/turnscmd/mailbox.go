@@ -76,18 +76,18 @@ func (p *post) open(ctx context.Context, name turns.Name) (*turns.Mailbox, error
 func (p *post) named(name string) (turns.Name, error) {
 	i := slices.IndexFunc(p.names, func(n turns.Name) bool { return n.Name == name })
 	if i < 0 {
-		return turns.Name{}, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("there is no mailbox %q in %s: it has %s", name, p.place, p.list())}
+		return turns.Name{}, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("there is no mailbox %q in %s: it has %s", name, p.place, list(p.names))}
 	}
 	return p.names[i], nil
 }
 
-// list names the mailboxes, for people.
-func (p *post) list() string {
-	if len(p.names) == 0 {
+// list names mailboxes, for people.
+func list(names []turns.Name) string {
+	if len(names) == 0 {
 		return "none"
 	}
-	texts := make([]string, 0, len(p.names))
-	for _, n := range p.names {
+	texts := make([]string, 0, len(names))
+	for _, n := range names {
 		texts = append(texts, program.Printable(fmt.Sprintf("%s (%s)", n.Name, n.Namespace)))
 	}
 	return strings.Join(texts, ", ")
@@ -162,7 +162,7 @@ func (f *targetFlags) choose(p *post, space string) (turns.Name, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return turns.Name{}, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("no mailbox of %s has the namespace %q: there is %s", p.place, space, p.list())}
+		return turns.Name{}, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("no mailbox of %s has the namespace %q: there is %s", p.place, space, list(p.names))}
 	}
-	return turns.Name{}, program.UsageError("several mailboxes have the namespace %s: choose one with --mailbox: %s", space, p.list())
+	return turns.Name{}, program.UsageError("several mailboxes have the namespace %s: choose one with --mailbox: %s", space, list(found))
 }

@@ -89,7 +89,7 @@ type waiting struct {
 
 func (d detail) output(app *program.App) program.Output {
 	return program.Output{Document: d, Text: program.Text(func(w *bytes.Buffer) {
-		writeEntities(app, w, []entity{d.entity})
+		writeEntities(app, w, []entity{d.entity}, false)
 		if d.Interrupted != "" {
 			fmt.Fprintf(w, "interrupted: %s\n", program.Printable(d.Interrupted))
 		}
@@ -103,7 +103,7 @@ func (d detail) output(app *program.App) program.Output {
 		}
 		if len(d.DeadLetters) > 0 {
 			fmt.Fprintln(w)
-			writeLetters(app, w, d.DeadLetters)
+			writeLetters(app, w, d.DeadLetters, false)
 		}
 	})}
 }
