@@ -80,7 +80,7 @@ func (c choice) states() []turns.EntityState {
 
 func (p *post) ls(ctx context.Context, app *program.App, c choice) error {
 	if len(p.names) == 0 {
-		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no mailbox: Mailbox.Migrate makes one", p.place)}
+		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no mailbox: Mailbox.Migrate or Mailbox.Serve makes one", p.place)}
 	}
 	l := listing{Mailboxes: []mailbox{}, Entities: []entity{}, DeadLetters: []letter{}, dead: c.dead}
 	for _, name := range p.names {

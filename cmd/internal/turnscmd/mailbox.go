@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/turns"
@@ -50,14 +51,18 @@ func with(ctx context.Context, app *program.App, do func(*post) error) error {
 func (p *post) fail(ctx context.Context, err error) error {
 	switch {
 	case missing(err):
-		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no mailbox: Mailbox.Migrate makes one, or turns.Schema in a migration; "+
+		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no mailbox: Mailbox.Migrate makes one, or turns.Schema in a migration and then Mailbox.Serve; "+
 			"if programs serve one, check the address of the database", p.place)}
 	case errors.Is(err, turns.ErrNotFound), errors.Is(err, turns.ErrNotRunning):
 		return &program.ExitError{Code: program.ExitFree, Err: err}
 	case errors.Is(err, turns.ErrInvalid):
 		return &program.ExitError{Code: program.ExitUsage, Err: err}
 	}
-	return program.Unavailable(ctx, err)
+	err = program.Unavailable(ctx, err)
+	if refused, ok := errors.AsType[*session.RefusedError](err); ok && sqlstate.Of(err) == sqlstate.Privilege {
+		refused.Remedy = "GRANT the role the rights of a server: turns.Grants has the SQL"
+	}
+	return err
 }
 
 // missing reports whether an error says that the schema is not there.

@@ -197,7 +197,7 @@ func TestAKeyNamesItsMailbox(t *testing.T) {
 	env := clitest.At(pgtest.DSN(t))
 	_, stderr, code := clitest.Run(t, env, "turns", "ls")
 	assert.Equal(t, 3, code, stderr)
-	assert.Contains(t, stderr, "Mailbox.Migrate")
+	assert.Contains(t, stderr, "Mailbox.Migrate makes one, or turns.Schema in a migration and then Mailbox.Serve")
 	assert.NotContains(t, stderr, "SQLSTATE")
 
 	b := newBench(t)
