@@ -65,3 +65,14 @@ func (c *confirmations) use(d *Database, id, who string) (confirmation, error) {
 	}
 	return one, nil
 }
+
+// about returns the request of a confirmation that a person can use; the zero Request if there is none.
+func (c *confirmations) about(d *Database, id, who string) Request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := c.known[id]
+	if one.database != d || one.who != who || time.Now().After(one.ends) {
+		return Request{}
+	}
+	return one.request
+}

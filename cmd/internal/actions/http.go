@@ -234,7 +234,11 @@ func (s *Server) serveDo(d *Database, w http.ResponseWriter, r *http.Request, wh
 		return
 	}
 	if err := program.CheckReason(body.Why); err != nil {
-		s.refuseTo(w, r, who, http.StatusBadRequest, "do", "", err.Error())
+		name, target := "do", ""
+		if about := s.pending.about(d, body.Confirm, who.Name); about.Action != "" {
+			name, target = about.Action, d.target(d.kindOf(about.Action), about)
+		}
+		s.refuseTo(w, r, who, http.StatusBadRequest, name, target, err.Error())
 		return
 	}
 	c, err := s.pending.use(d, body.Confirm, who.Name)

@@ -129,6 +129,10 @@ func TestAConfirmationIsForOnePersonOnceAndForWhatItShowed(t *testing.T) {
 		assert.Equal(t, "refused", c.last().Outcome, what)
 	}
 	assert.Equal(t, http.StatusBadRequest, c.confirm(endToken, prepare().Confirm, "").status, "without a reason")
+	e := c.last()
+	assert.Equal(t, []string{"refused", "terminate", fmt.Sprintf("session %d", pid)}, []string{e.Outcome, e.Action, e.Target})
+	assert.Equal(t, http.StatusBadRequest, c.confirm(endToken, "GUESS", "").status)
+	assert.Equal(t, "do", c.last().Action, "control: a guess is about nothing")
 
 	shown := prepare()
 	clitest.Execute(t, conn, "SELECT pg_advisory_lock(1, 3)")
