@@ -159,3 +159,33 @@ func TestAReaderWithoutRightsOnTablesSaysSo(t *testing.T) {
 		assert.Contains(t, p, "may not read the tables of")
 	}
 }
+
+// loseNode leaves a turn of a node that is gone: nobody holds the node's lock.
+func loseNode(t *testing.T) (dsn string) {
+	t.Helper()
+	dsn = pgtest.DSN(t)
+	conn := clitest.Connect(t, dsn, "test")
+	for _, sql := range []string{
+		turns.Schema(),
+		"SELECT pglatch_turns.open_mailbox('chat', 'conversation=8', 1000, 1000, '0', false, '1 day')",
+		"INSERT INTO pglatch_turns.nodes (mailbox, node, key) VALUES ('chat', 'chat-1/X', -7)",
+		"INSERT INTO pglatch_turns.entities (mailbox, entity, state, ready_at, after, token, node, claimed_at, attempts) VALUES ('chat', '42', 'running', now(), 0, 1, 'chat-1/X', now() - interval '1 minute', 1)",
+	} {
+		clitest.Execute(t, conn, sql)
+	}
+	return dsn
+}
+
+func TestOneLookFindsATurnWhoseNodeIsGone(t *testing.T) {
+	t.Parallel()
+	dsn := loseNode(t)
+	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "verdicts", "--exit-code")
+	assert.Equal(t, 3, code, stderr)
+	assert.Contains(t, stdout, "critical turn-stuck conversation/42: ")
+
+	conn := clitest.Connect(t, dsn, "chat-1")
+	clitest.Execute(t, conn, "SELECT pg_advisory_lock(-7)")
+	_, stderr, code = clitest.Run(t, clitest.At(dsn), "verdicts", "--exit-code")
+	assert.Zero(t, code, "control: its node runs")
+	assert.Contains(t, stderr, "nothing is wrong")
+}

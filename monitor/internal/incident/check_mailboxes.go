@@ -43,8 +43,8 @@ func (m *Memory) stuck(b *Mailbox, t *Turn, at time.Time) (Verdict, bool) {
 	for _, n := range b.Nodes {
 		gone = gone && (n.Name != t.Node || !n.Alive)
 	}
-	if gone {
-		if lasted := m.lasting(id+"/gone", at); lasted >= m.limits.Idle {
+	if gone { // a turn that began long ago needs no long observation: another node would have taken it over
+		if lasted := m.lasting(id+"/gone", at); lasted >= m.limits.Confirm && t.Age >= m.limits.Idle {
 			v := aboutTurn(b, t, StuckTurn, Critical, fmt.Sprintf("The turn of %s belongs to a node that has ended, and no other node has taken it over.", t.Text),
 				fmt.Sprintf("%s claimed it %s ago", t.Node, Age(t.Age)), serving(b))
 			v.Advice = "Another node takes the turn over within a second, if there is one. Start a node that serves the mailbox, and read its log."

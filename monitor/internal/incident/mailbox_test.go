@@ -20,7 +20,7 @@ func mailed(change ...func(w *world, b *incident.Mailbox)) *world {
 	w.process("web-1", 900)
 	w.holds("web-1", 7, nodeTag)
 	b := incident.Mailbox{Name: "chat", Nodes: []incident.MailboxNode{{Name: "web-1/X", Tag: nodeTag}}}
-	b.Turns = []incident.Turn{{Text: "order/1", Tag: key(1, 1), Node: "web-1/X", Age: time.Second, Attempts: 1}}
+	b.Turns = []incident.Turn{{Text: "order/1", Tag: key(1, 1), Node: "web-1/X", Age: 10 * time.Second, Attempts: 1}}
 	for _, f := range change {
 		f(w, &b)
 	}
@@ -77,9 +77,13 @@ func TestVerdictsAboutMailboxes(t *testing.T) {
 			mailed(unserved).lasts(), mailed().lasts(),
 			incident.StuckTurn, incident.Critical, "0 nodes serve it",
 		},
-		"its node was just lost": {
-			mailed(unserved).lasts(), mailed(unserved).look(time.Second),
-			incident.StuckTurn, incident.Critical, "web-1/X claimed it",
+		"its node was just lost": { // 1.7 s is how long pglatch verdicts looks
+			mailed(unserved).look(0).look(1700 * time.Millisecond), mailed(unserved).look(0).look(time.Second),
+			incident.StuckTurn, incident.Critical, "web-1/X claimed it 10 s ago",
+		},
+		"its node was lost soon after the claim": {
+			mailed(unserved, runsFor(3*time.Second)).lasts(), mailed(unserved, runsFor(2*time.Second)).lasts(),
+			incident.StuckTurn, incident.Critical, "web-1/X claimed it 3.0 s ago",
 		},
 		"it ignores an interrupt": {
 			mailed(interrupted).lasts(), mailed(interrupted).looks(),
