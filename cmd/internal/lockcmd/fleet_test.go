@@ -160,6 +160,27 @@ func TestAReaderWithoutRightsOnTablesSaysSo(t *testing.T) {
 	}
 }
 
+func TestNoAllClearComesFromTablesThatWereNotRead(t *testing.T) {
+	t.Parallel()
+	dsn := loseNode(t)
+	weak := dsn + "&options=-c%20role%3Dpg_monitor"
+	const why = "the monitor's role may not read the tables of turns: GRANT SELECT on them shows them"
+	stdout, stderr, code := clitest.Run(t, clitest.At(weak), "verdicts", "-o", "json")
+	require.Zero(t, code, stderr)
+	assert.Contains(t, stderr, why)
+	assert.Equal(t, []string{why}, clitest.Decode[struct{ Problems []string }](t, stdout).Problems)
+	_, stderr, _ = clitest.Run(t, clitest.At(weak), "verdicts")
+	assert.Contains(t, stderr, why)
+	assert.Contains(t, stderr, "nothing is wrong in what was read")
+	watched := clitest.Start(t, clitest.At(weak), "verdicts", "--watch")
+	clitest.Eventually(t, func() bool { return strings.Contains(watched.Stderr.String(), why) }, watched.Stderr.String)
+
+	stdout, stderr, code = clitest.Run(t, clitest.At(dsn), "verdicts", "-o", "json")
+	require.Zero(t, code, stderr)
+	assert.NotContains(t, stderr, "tables are not shown", "control: the owner's role")
+	assert.Empty(t, clitest.Decode[struct{ Problems []string }](t, stdout).Problems)
+}
+
 // loseNode leaves a turn of a node that is gone: nobody holds the node's lock.
 func loseNode(t *testing.T) (dsn string) {
 	t.Helper()

@@ -134,8 +134,6 @@ func writeFleet(app *program.App, w *bytes.Buffer, f *fleet.Fleet) {
 		t.WriteTo(w)
 	}
 	if f != nil {
-		for _, problem := range f.Problems {
-			app.Logger().Info("tables are not shown", slog.String("why", problem))
-		}
+		lookup.TellUnread(app, f.Problems)
 	}
 }

@@ -42,6 +42,9 @@ evidence, and what to do. Each verdict has a section in docs/how-to/incidents.md
 docs/how-to/incidents-of-turns.md. Some verdicts compare with the past, which only
 "serve monitor" and verdicts --watch know.
 
+If the role may not read a table, there are no verdicts about it. Standard error says which
+tables those are, and -o json has them as "problems".
+
 With --watch there is a line for each verdict that is raised and each that has ended,
 until SIGINT or SIGTERM, or for the time of --for; -o json and jsonl write lines of JSON.
 A verdict that becomes the consequence of another one has not ended.
@@ -86,14 +89,20 @@ func (j *judge) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	v.TellHidden(j.app)
+	lookup.TellUnread(j.app, v.Unread())
 	shown := j.shown(v)
 	if len(shown) == 0 && j.app.Format() == "text" && !v.Server.Standby {
-		j.app.Logger().Info("nothing is wrong")
+		if len(v.Unread()) > 0 {
+			j.app.Logger().Info("nothing is wrong in what was read")
+		} else {
+			j.app.Logger().Info("nothing is wrong")
+		}
 	}
 	document := struct {
 		Verdicts []monitor.Verdict `json:"verdicts"`
+		Problems []string          `json:"problems,omitempty"` // why tables were not read
 		Server   monitor.Server    `json:"server"`
-	}{shown, v.Server}
+	}{shown, v.Unread(), v.Server}
 	return errors.Join(j.app.Print(program.Output{Document: document, Lines: program.Lines(shown), Text: program.Text(func(w *bytes.Buffer) {
 		for _, verdict := range shown {
 			writeVerdict(j.app, w, verdict)
@@ -148,6 +157,7 @@ func (j *judge) follow(ctx context.Context) error {
 		defer end()
 	}
 	var before []monitor.Verdict
+	var unread []string
 	var failed error
 	raised := false
 	err = program.Watch[lookup.View]{
@@ -158,6 +168,10 @@ func (j *judge) follow(ctx context.Context) error {
 		Look: func(ctx context.Context) (lookup.View, error) { return ofPrimary(looker.Judge(ctx)) },
 		Show: func(v lookup.View) error {
 			failed = nil
+			if problems := v.Unread(); !slices.Equal(problems, unread) {
+				unread = problems
+				lookup.TellUnread(j.app, problems)
+			}
 			now := j.shown(v)
 			raised = raised || troubled(now)
 			changed, open := verdictChanges(v.Server.Now, before, now)

@@ -145,6 +145,21 @@ func (v View) TellHidden(app *program.App) {
 	}
 }
 
+// Unread returns why tables were not read. What they have is missing in the view, and so are verdicts about it.
+func (v View) Unread() []string {
+	if v.Fleet == nil {
+		return []string{"the tables of shards, ticks, turns and leases were not read"}
+	}
+	return v.Fleet.Problems
+}
+
+// TellUnread logs why tables were not read.
+func TellUnread(app *program.App, problems []string) {
+	for _, problem := range problems {
+		app.Logger().Info("tables are not shown", slog.String("why", problem))
+	}
+}
+
 // Primary returns an error if the server is a standby: its locks say nothing about the primary's.
 func (v View) Primary() error {
 	if !v.Server.Standby {

@@ -75,6 +75,7 @@ type status struct {
 	Unanswered                       string
 	Partial                          bool
 	Critical, Warning                int
+	Unread                           []string // why tables were not read
 }
 
 // A card is a verdict.
@@ -190,6 +191,9 @@ func (v *view) figures() {
 	}
 	s.Locks, s.Connections = percent(pic.Server.Locks, pic.Server.LockRoom), percent(pic.Server.Connections, pic.Server.ConnLimit)
 	s.Unanswered, s.Partial = pic.Server.Unanswered, pic.Server.Partial
+	if v.state.Fleet != nil {
+		s.Unread = v.state.Fleet.Problems
+	}
 	for i := range v.state.Verdicts {
 		switch v.state.Verdicts[i].Severity {
 		case incident.Critical:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/monitor/internal/web"
 	"github.com/pglatch/pglatch/namespace"
@@ -31,6 +32,7 @@ type world struct {
 	memory *incident.Memory
 	looks  atomic.Int64
 	locks  int
+	fleet  *fleet.Fleet
 }
 
 // look is the State of n keys that billing-2 holds, of which the first has a waiter.
@@ -50,7 +52,7 @@ func (w *world) look(context.Context) (*web.State, error) {
 		{Name: "scheduler", Key: "1:100", Tags: []namespace.Tag{namespace.Pair(1, 100_000).Tag()}, Node: "node-a", State: "leader", Term: "1.4", HandOvers: []introspect.HandOver{{Age: age, Node: "node-a"}, {Age: 2 * age, Node: "node-b"}}},
 	}
 	in.Answers = []introspect.Answer{a}
-	s := &web.State{Picture: incident.Build(in), Ended: time.Now()}
+	s := &web.State{Picture: incident.Build(in), Fleet: w.fleet, Ended: time.Now()}
 	s.Verdicts = w.memory.Look(s.Picture)
 	s.Past, s.Sorted = *w.memory.Past(), incident.ByTrouble(s.Picture, s.Verdicts)
 	return s, nil
@@ -111,6 +113,20 @@ func TestEveryViewIsWholeWithoutJavaScriptAndEscapesWhatItShows(t *testing.T) {
 	w := httptest.NewRecorder()
 	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil))
 	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
+}
+
+func TestNothingIsWrongOnlyInWhatWasRead(t *testing.T) {
+	t.Parallel()
+	const why = "may not read the tables of turns"
+	w, p := newWorld(0)
+	w.fleet = &fleet.Fleet{}
+	body := get(t, p, "/").Body.String()
+	assert.Contains(t, body, "Nothing is wrong that this page knows of.")
+	assert.NotContains(t, body, why, "control: all tables were read")
+
+	w.fleet = &fleet.Fleet{Problems: []string{why}}
+	assert.Contains(t, get(t, p, "/").Body.String(), why)
+	assert.Equal(t, 1, strings.Count(get(t, p, "/fleet").Body.String(), why))
 }
 
 func TestAKeyHasAPageThatItsLinkDoesNotTell(t *testing.T) {
