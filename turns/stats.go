@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -26,7 +27,10 @@ const statsSQL = `SELECT
 	(SELECT pg_catalog.count(*) FROM pglatch_turns.entities WHERE mailbox OPERATOR(pg_catalog.=) $1::pg_catalog.text AND state OPERATOR(pg_catalog.=) 'running'),
 	(SELECT pg_catalog.count(*) FROM pglatch_turns.entities WHERE mailbox OPERATOR(pg_catalog.=) $1::pg_catalog.text AND state OPERATOR(pg_catalog.=) 'stopped'),
 	(SELECT pg_catalog.count(*) FROM pglatch_turns.dead WHERE mailbox OPERATOR(pg_catalog.=) $1::pg_catalog.text),
-	(SELECT pg_catalog.count(*) FROM pglatch_turns.nodes WHERE mailbox OPERATOR(pg_catalog.=) $1::pg_catalog.text),
+	(SELECT pg_catalog.count(*) FROM pglatch_turns.nodes WHERE mailbox OPERATOR(pg_catalog.=) $1::pg_catalog.text AND key OPERATOR(pg_catalog.=) ANY (
+		SELECT (classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) objid::pg_catalog.int8 FROM pg_catalog.pg_locks
+		WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND objsubid OPERATOR(pg_catalog.=) 1 AND granted
+			AND ` + pgsession.WhereDatabase + `)),
 	coalesce((SELECT extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(ready_at))::pg_catalog.float8 FROM pglatch_turns.entities
 		WHERE mailbox OPERATOR(pg_catalog.=) $1::pg_catalog.text AND state OPERATOR(pg_catalog.=) 'ready'), 0)`
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
 // A Mailbox is one mailbox at the moment of a Read.
@@ -35,8 +37,9 @@ type Counts struct {
 
 // A Node serves a mailbox. While it does, it holds the lock of its key.
 type Node struct {
-	Name string `json:"name"`
-	Key  int64  `json:"key,string"`
+	Name  string `json:"name"`
+	Key   int64  `json:"key,string"`
+	Alive bool   `json:"alive"` // somebody holds the lock; false, unless the Request has counts
 }
 
 // A Turn is the turn or the dead letter of an entity. Fields that its list does not have are zero.
@@ -60,7 +63,7 @@ func (s Seconds) Duration() time.Duration { return max(time.Duration(s*Seconds(t
 type Request struct {
 	Most    int  // number of mailboxes, in the order of their names
 	Failing int  // attempts after which an entity is listed as failing
-	Counts  bool // count exactly too
+	Counts  bool // count exactly too, and say which nodes are alive
 }
 
 // A Conn is a connection or a pool.
@@ -92,7 +95,9 @@ SELECT coalesce(json_agg(json_build_object(
 		'running', (SELECT count(*) FROM pglatch_turns.entities e WHERE e.mailbox = b.name AND e.state = 'running'),
 		'stopped', (SELECT count(*) FROM pglatch_turns.entities e WHERE e.mailbox = b.name AND e.state = 'stopped'),
 		'dead', (SELECT count(*) FROM pglatch_turns.dead d WHERE d.mailbox = b.name)) END,
-	'nodes', (SELECT json_agg(json_build_object('name', n.node, 'key', n.key::text) ORDER BY n.node) FROM pglatch_turns.nodes n WHERE n.mailbox = b.name),
+	'nodes', (SELECT json_agg(json_build_object('name', n.node, 'key', n.key::text, 'alive', $3::bool AND n.key IN (
+			SELECT l.classid::int8 << 32 | l.objid::int8 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+				AND ` + pgsession.WhereDatabase + `)) ORDER BY n.node) FROM pglatch_turns.nodes n WHERE n.mailbox = b.name),
 	'turns', (SELECT json_agg(json_build_object('entity', e.entity, 'node', e.node, 'age', extract(epoch FROM statement_timestamp() - e.claimed_at), 'attempts', e.attempts,
 			'error', e.last_error, 'interrupted', e.interrupt IS NOT NULL,
 			'behind', coalesce((SELECT m.sent_at > e.claimed_at FROM pglatch_turns.messages m WHERE m.mailbox = e.mailbox AND m.entity = e.entity ORDER BY m.number DESC LIMIT 1), false)) ORDER BY e.claimed_at)

@@ -19,8 +19,10 @@ func (r *Reader) readMailboxes(ctx context.Context, f *fleet.Fleet) error {
 			Name: b.Name, Namespace: b.Namespace, Messages: b.Counts.Messages, Oldest: b.Oldest.Duration(),
 			Ready: b.Counts.Ready, Running: b.Counts.Running, Stopped: b.Counts.Stopped, Dead: b.Counts.Dead,
 		}
-		for _, n := range b.Nodes { // each of which holds a lock
-			one.Nodes = append(one.Nodes, n.Name)
+		for _, n := range b.Nodes { // a row stays if its node was killed
+			if n.Alive {
+				one.Nodes = append(one.Nodes, n.Name)
+			}
 			f.Locks[namespace.SingleRaw(n.Key).Tag()] = fleet.Lock{Kind: fleet.NodeLock, Text: "mailbox " + b.Name + ", node " + n.Name}
 		}
 		for _, t := range b.Turns {

@@ -2,6 +2,7 @@ package lockcmd_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -203,10 +204,22 @@ func TestOneLookFindsATurnWhoseNodeIsGone(t *testing.T) {
 	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "verdicts", "--exit-code")
 	assert.Equal(t, 3, code, stderr)
 	assert.Contains(t, stdout, "critical turn-stuck conversation/42: ")
+	requireNodes(t, dsn, 0)
 
 	conn := clitest.Connect(t, dsn, "chat-1")
 	clitest.Execute(t, conn, "SELECT pg_advisory_lock(-7)")
 	_, stderr, code = clitest.Run(t, clitest.At(dsn), "verdicts", "--exit-code")
 	assert.Zero(t, code, "control: its node runs")
 	assert.Contains(t, stderr, "nothing is wrong")
+	requireNodes(t, dsn, 1)
+}
+
+// requireNodes requires that lists say how many nodes serve the mailbox.
+func requireNodes(t *testing.T, dsn string, n int) {
+	t.Helper()
+	for pattern, args := range map[string][]string{`(?m)^chat .* %d$`: {"ls"}, `(?m)^chat .* %d +\S+$`: {"turns", "ls"}} {
+		stdout, stderr, code := clitest.Run(t, clitest.At(dsn), args...)
+		require.Zero(t, code, stderr)
+		require.Regexp(t, fmt.Sprintf(pattern, n), stdout)
+	}
 }
