@@ -46,7 +46,7 @@ func (m *Monitor) lookAtMailboxes(ctx context.Context) {
 
 // mailboxOf names the locks of a mailbox.
 func mailboxOf(b mailboxes.Mailbox) incident.Mailbox {
-	box := incident.Mailbox{Name: b.Name, Ready: b.Due, Oldest: b.Oldest.Duration()}
+	box := incident.Mailbox{Name: b.Name, Space: b.Namespace, Ready: b.Due, Oldest: b.Oldest.Duration()}
 	for _, n := range b.Nodes {
 		box.Nodes = append(box.Nodes, incident.MailboxNode{Name: n.Name, Tag: namespace.SingleRaw(n.Key).Tag()})
 	}

@@ -2,6 +2,7 @@ package incident
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -25,11 +26,35 @@ func aboutTurn(b *Mailbox, t *Turn, name string, s Severity, text string, eviden
 	return v
 }
 
+// turnCommand returns a command about the entity of a turn.
+func (p *Picture) turnCommand(verb string, b *Mailbox, t *Turn) string {
+	key := "KEY"
+	if t.named {
+		key = Shell(t.Text)
+	}
+	others := 0
+	for _, o := range p.Mailboxes {
+		others += b2i(o.Name != b.Name && o.Space == b.Space)
+	}
+	if others > 0 {
+		key += " --mailbox " + Shell(b.Name)
+	}
+	return "pglatch turns " + verb + " " + key
+}
+
+// Shell quotes a word for the shell.
+func Shell(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/:@._-") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // stuckTurns finds turns whose node is gone, that ignore an interrupt, or that run for long.
 func stuckTurns(m *Memory, p *Picture) (all []Verdict) {
 	for _, b := range p.Mailboxes {
 		for i := range b.Turns {
-			if v, ok := m.stuck(b, &b.Turns[i], p.At); ok {
+			if v, ok := m.stuck(p, b, &b.Turns[i]); ok {
 				all = append(all, v)
 			}
 		}
@@ -37,14 +62,14 @@ func stuckTurns(m *Memory, p *Picture) (all []Verdict) {
 	return all
 }
 
-func (m *Memory) stuck(b *Mailbox, t *Turn, at time.Time) (Verdict, bool) {
+func (m *Memory) stuck(p *Picture, b *Mailbox, t *Turn) (Verdict, bool) {
 	id := "turn/" + b.Name + "/" + t.Text + "/" + t.Node
 	gone := true
 	for _, n := range b.Nodes {
 		gone = gone && (n.Name != t.Node || !n.Alive)
 	}
 	if gone { // a turn that began long ago needs no long observation: another node would have taken it over
-		if lasted := m.lasting(id+"/gone", at); lasted >= m.limits.Confirm && t.Age >= m.limits.Idle {
+		if lasted := m.lasting(id+"/gone", p.At); lasted >= m.limits.Confirm && t.Age >= m.limits.Idle {
 			v := aboutTurn(b, t, StuckTurn, Critical, fmt.Sprintf("The turn of %s belongs to a node that has ended, and no other node has taken it over.", t.Text),
 				fmt.Sprintf("%s claimed it %s ago", t.Node, Age(t.Age)), serving(b))
 			v.Advice = "Another node takes the turn over within a second, if there is one. Start a node that serves the mailbox, and read its log."
@@ -52,10 +77,10 @@ func (m *Memory) stuck(b *Mailbox, t *Turn, at time.Time) (Verdict, bool) {
 		}
 	}
 	if t.Interrupted {
-		if lasted := m.lasting(id+"/interrupted", at); lasted >= m.limits.Starve {
+		if lasted := m.lasting(id+"/interrupted", p.At); lasted >= m.limits.Starve {
 			v := aboutTurn(b, t, StuckTurn, Warning, fmt.Sprintf("The turn of %s was interrupted at least %s ago, and is still running.", t.Text, Age(lasted)),
 				fmt.Sprintf("%s has had it for %s", t.Node, Age(t.Age)))
-			v.Advice = "The handler ignores its context. Pass the context of the turn to everything that takes a long time. To free the entity now, stop the node."
+			v.Advice = "Perhaps the handler ignores its context: pass the context of the turn to everything that takes a long time. Or its process is stopped, or cut off. To free the entity now, end that process."
 			return v, true
 		}
 	}
@@ -63,7 +88,7 @@ func (m *Memory) stuck(b *Mailbox, t *Turn, at time.Time) (Verdict, bool) {
 		return Verdict{}, false
 	}
 	v := aboutTurn(b, t, StuckTurn, Note, fmt.Sprintf("The turn of %s has been running for %s.", t.Text, Age(t.Age)), t.Node+" has it", fmt.Sprintf("it is attempt %d", t.Attempts))
-	v.Advice = "If turns normally take that long, raise the monitor's LongHold. Otherwise interrupt the turn: pglatch turns interrupt KEY."
+	v.Advice = "If turns normally take that long, raise the monitor's LongHold. Otherwise interrupt the turn: " + p.turnCommand("interrupt", b, t) + "."
 	if t.Behind {
 		v.Severity = Warning
 		v.Evidence = append(v.Evidence, "messages came after it began, and wait")
@@ -80,7 +105,7 @@ func backlogs(m *Memory, p *Picture) (all []Verdict) {
 		v := Verdict{
 			Name: GrowingBacklog, Severity: Warning, Subject: b.Name, Waiters: b.Ready,
 			Evidence: []string{fmt.Sprintf("%s ready, the first for %s", Count(b.Ready, "entity is", "entities are"), Age(b.Oldest)), serving(b)},
-			Advice:   "All workers are busy. Raise Concurrency, start nodes, or make turns shorter. pglatch turns ls --running shows what they do.",
+			Advice:   "Perhaps all workers are busy: pglatch turns ls --running shows what they do. Raise Concurrency, start nodes, or make turns shorter. If few turns run, the logs of the nodes say why.",
 		}
 		lasted := m.lasting("backlog/"+b.Name, p.At)
 		before, ago, known := m.queueBefore(mailboxQueue(b), p.At)
@@ -121,7 +146,8 @@ func poison(_ *Memory, p *Picture) (all []Verdict) {
 			}
 			seen[t.Text] = true
 			v := aboutTurn(b, t, PoisonMessage, Critical, fmt.Sprintf("%s stands still: its message became a dead letter %s ago.", t.Text, Age(t.Age)))
-			v.Advice = "See why the message failed: pglatch turns show KEY. After a fix: pglatch turns retry KEY. To continue without it: pglatch turns skip KEY."
+			v.Advice = fmt.Sprintf("See why the message failed: %s. After a fix: %s. To continue without it: %s.",
+				p.turnCommand("show", b, t), p.turnCommand("retry", b, t), p.turnCommand("skip", b, t))
 			all = append(all, v)
 		}
 		failing := append([]Turn(nil), b.Failing...)

@@ -14,6 +14,7 @@ const Failing = 3
 // A Mailbox is a mailbox of package turns.
 type Mailbox struct {
 	Name    string
+	Space   string        // its namespace: "conversation=8"
 	Ready   int           // entities whose messages wait for a worker, up to 10,000
 	Oldest  time.Duration // for which the first of them is ready; negative = none is yet
 	Nodes   []MailboxNode
@@ -43,6 +44,7 @@ func (b *Mailbox) Alive() (n int) {
 // A Turn is a turn of an entity, or what became of it.
 type Turn struct {
 	Text        string // the entity's key, as users know it
+	named       bool   // commands know it by this text too
 	Tag         namespace.Tag
 	KeyID       string // "" = the key is not locked
 	Node        string
@@ -78,6 +80,7 @@ func (b *builder) shownTurns(turns []Turn) []Turn {
 	all := make([]Turn, len(turns))
 	for i, t := range turns {
 		text, shown := b.in.Text(t.Tag, t.Text)
+		t.named = shown && text == t.Text
 		t.Text, t.Node, t.Err = text, quote(t.Node), legible.Quote(t.Err, 4*mostShown)
 		if !shown {
 			t.Err = "" // it can name the entity

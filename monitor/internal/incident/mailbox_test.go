@@ -141,6 +141,23 @@ func TestVerdictsAboutMailboxes(t *testing.T) {
 	assert.Empty(t, mailed().lasts().found, "control: a turn that runs")
 }
 
+func TestTheAdviceAboutATurnIsACommandThatWorks(t *testing.T) {
+	t.Parallel()
+	stopped := func(_ *world, b *incident.Mailbox) { b.Space, b.Stopped = "order=1", b.Turns }
+	advice := func(w *world) string { return requireVerdict(t, w.look(0), incident.PoisonMessage).Advice }
+	one := mailed(stopped)
+	one.Mailboxes = append(one.Mailboxes, incident.Mailbox{Name: "news", Space: "stock=2"})
+	assert.Contains(t, advice(one), "pglatch turns retry order/1. ", "control: no other mailbox has the namespace")
+	several := mailed(stopped)
+	several.Mailboxes = append(several.Mailboxes, incident.Mailbox{Name: "news", Space: "order=1"})
+	assert.Contains(t, advice(several), "pglatch turns skip order/1 --mailbox chat.")
+	hostile := mailed(stopped, turn(func(t *incident.Turn) { t.Text = "order/1; reboot" }))
+	assert.Contains(t, advice(hostile), "pglatch turns show 'order/1; reboot'. ")
+	hidden := mailed(stopped)
+	hidden.Text = func(namespace.Tag, string) (string, bool) { return "order/…", false }
+	assert.Contains(t, advice(hidden), "pglatch turns retry KEY. ")
+}
+
 func TestABacklogThatGrowsIsFoundAndOneThatIsServedIsNot(t *testing.T) {
 	t.Parallel()
 	for name, grows := range map[string]bool{"grows": true, "control: rises and falls": false} {

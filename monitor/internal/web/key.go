@@ -177,14 +177,14 @@ func steps(k *incident.Key) (all []step) {
 		ask = ask || h.Process != nil && !h.Process.Silent
 	}
 	if ask && k.Shown && k.Kind == incident.Mutex {
-		all = append(all, step{"Ask the holder to release it, if its program handles requests (Lock.Asked):", "pglatch ask " + shell(commandKey(k))})
+		all = append(all, step{"Ask the holder to release it, if its program handles requests (Lock.Asked):", "pglatch ask " + incident.Shell(commandKey(k))})
 	}
 	if k.Kind == incident.Leading && k.Shown && ask {
-		all = append(all, step{"Make the leader stop its work and let another one lead, if its program allows that:", "pglatch leader resign " + shell(k.Tag.String())})
+		all = append(all, step{"Make the leader stop its work and let another one lead, if its program allows that:", "pglatch leader resign " + incident.Shell(k.Tag.String())})
 	}
 	for _, h := range k.Holders[:min(3, len(k.Holders))] {
 		if h.Node != "" && h.Process != nil && !h.Process.Silent {
-			all = append(all, step{"To move it to another node, make its node give up its shards:", "pglatch shards drain " + shell(k.Group) + " " + shell(h.Node)})
+			all = append(all, step{"To move it to another node, make its node give up its shards:", "pglatch shards drain " + incident.Shell(k.Group) + " " + incident.Shell(h.Node)})
 			continue
 		}
 		if h.Prepared {
@@ -206,12 +206,4 @@ func commandKey(k *incident.Key) string {
 		return k.Tag.String()
 	}
 	return k.Text
-}
-
-// shell quotes a word for the shell.
-func shell(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/:@._-") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
