@@ -39,6 +39,7 @@ type fault struct {
 	in      string        // the database; "" = fleet
 	begin   func() func() // returns what ends the fault; nil = nothing does
 	verdict string
+	cause   string               // the verdict of which it is a consequence after a while; "" = none
 	words   []string             // of the verdict, or of the page
 	metric  string               // how its line begins, for a fault without a verdict; "" = it has no metric
 	command []string             // for a fault without a verdict; nil = no command
@@ -202,7 +203,7 @@ func (c *console) raised(database string) []monitor.Verdict {
 func (c *console) names(l look, f *fault, tool string, before int) bool {
 	switch {
 	case f.verdict != "" && tool == byPage:
-		return f.among(l.verdicts[f.database()]) && (c.short || contains(l.pages[f.database()], f.verdict))
+		return f.among(l.verdicts[f.database()]) && (c.short || contains(l.pages[f.database()], f.verdict) || f.cause != "")
 	case f.verdict != "" && tool == byCommand:
 		return f.among(l.raised[f.database()])
 	case f.verdict != "":
@@ -216,10 +217,10 @@ func (c *console) names(l look, f *fault, tool string, before int) bool {
 	}
 }
 
-// among reports whether one of the verdicts is that of the fault.
+// among reports whether one of the verdicts is that of the fault, or its cause.
 func (f *fault) among(all []monitor.Verdict) bool {
 	return slices.ContainsFunc(all, func(v monitor.Verdict) bool {
-		return v.Name == f.verdict && contains(v.Key+v.Subject+v.Text+strings.Join(v.Evidence, "")+strings.Join(v.Who, ""), f.words...)
+		return (v.Name == f.verdict || f.cause != "" && v.Name == f.cause) && contains(v.Key+v.Subject+v.Text+strings.Join(v.Evidence, "")+strings.Join(v.Who, ""), f.words...)
 	})
 }
 

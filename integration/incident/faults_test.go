@@ -273,7 +273,7 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 			hung.Signal(syscall.SIGSTOP)
 			return func() { hung.Signal(syscall.SIGCONT) }
 		}},
-		&fault{name: "psql holds, behind a pooler", verdict: "foreign-holder", words: []string{"order/202", "psql"}, begin: func() func() {
+		&fault{name: "psql holds, behind a pooler", verdict: "foreign-holder", cause: "holder-idle-in-transaction", words: []string{"order/202", "psql"}, begin: func() func() {
 			psql := s.session(s.pooler, "psql", "BEGIN", "SELECT pg_advisory_xact_lock(1, 202)")
 			return taken(psql, "202", true)
 		}},
