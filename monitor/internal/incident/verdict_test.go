@@ -193,12 +193,12 @@ func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T)
 			raise: func() *world {
 				w := newWorld()
 				w.Server.Commits = incident.Commits{Waiting: 2, Longest: 3 * time.Second, Who: []string{"", "shop"}, Standbys: "FIRST 1 (standby)"}
-				return w.look(0)
+				return w.looks()
 			},
 			control: func() *world {
 				w := newWorld()
 				w.Server.Commits = incident.Commits{Waiting: 2, Longest: 2 * time.Second, Who: []string{"shop"}, Standbys: "FIRST 1 (standby)"}
-				return w.look(0)
+				return w.looks()
 			},
 			evidence: "synchronous_standby_names is FIRST 1 (standby)\nsessions of a session without a name and shop",
 		},
@@ -431,4 +431,24 @@ func TestOppositeOrdersThatDoNotMeetAreNoDeadlock(t *testing.T) {
 		require.Nil(t, w.has(incident.Deadlock))
 	}
 	assert.NotNil(t, w.looks().has(incident.Deadlock), "control: the wait lasts")
+}
+
+// The server counts the time of a commit from the start of its statement.
+func TestTheCommitOfALongStatementIsNoWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	wait := func(waits bool) {
+		w.Server.Commits = incident.Commits{}
+		if waits {
+			w.Server.Commits = incident.Commits{Waiting: 1, Longest: time.Hour, Standbys: "standby"}
+		}
+	}
+	for range 3 {
+		wait(true)
+		require.Nil(t, w.look(time.Second).has(incident.CommitsWait))
+		wait(false)
+		require.Nil(t, w.look(time.Second).has(incident.CommitsWait))
+	}
+	wait(true)
+	require.NotNil(t, w.looks().has(incident.CommitsWait), "the control: it lasts")
 }
