@@ -101,8 +101,8 @@ func problem(what string, err error) string {
 	switch {
 	case sqlstate.Of(err) == sqlstate.Privilege:
 		return fmt.Sprintf("the monitor's role may not read the tables of %s: GRANT SELECT on them shows them", what)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("the tables of %s did not answer in %v", what, readTimeout)
+	case errors.Is(err, context.DeadlineExceeded), sqlstate.Of(err) == sqlstate.QueryCanceled, sqlstate.Of(err) == sqlstate.LockNotAvailable:
+		return fmt.Sprintf("the tables of %s did not answer in time", what)
 	}
 	return fmt.Sprintf("the tables of %s cannot be read", what)
 }
