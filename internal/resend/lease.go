@@ -20,7 +20,7 @@ import (
 // the next one. If it does, the store holds a lease that nobody uses, until it expires.
 type Lease struct {
 	held   *lease.Claim // nil = none is known
-	ending bool         // a release of it got no answer, and can still arrive
+	ending bool         // a release of it was sent in vain, and can still arrive
 
 	// At most one of held and key is set.
 	key  string // of the request whose outcome is unknown; "" = there is none

@@ -97,24 +97,33 @@ func TestAWaitInLineEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// giveUpHalfWay makes b, on the store with the faults of q, end its Wait while the answer to its request is under way: a has led
+// before, and the request has got the lease. It returns the lease.
+func giveUpHalfWay(t *testing.T, q queue, a, b *leased.Backend) lease.Claim {
+	t.Helper()
+	lead(t, a, "a")
+	refused(t, b, "b")
+	release(t, a)
+	q.set(func(f *faulty) { f.hang = true })
+	q.free <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error)
+	go func() { over <- b.Wait(ctx) }()
+	synctest.Wait()
+	got := record(t, q).Claim
+	require.Equal(t, "b", got.Holder)
+	q.set(func(f *faulty) { f.hang = false })
+	cancel()
+	require.ErrorIs(t, <-over, context.Canceled)
+	return got
+}
+
 func TestAWaitThatIsGivenUpHalfWayGivesBackWhatItGot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		a, b := newBackend(t, q), newBackend(t, q)
-		lead(t, a, "a")
-		refused(t, b, "b")
-		release(t, a)
-		q.set(func(f *faulty) { f.hang = true })
-		q.free <- struct{}{}
-		ctx, cancel := context.WithCancel(t.Context())
-		over := make(chan error)
-		go func() { over <- b.Wait(ctx) }()
-		synctest.Wait()
-		require.Equal(t, "b", record(t, q).Holder)
-		q.set(func(f *faulty) { f.hang = false })
-		cancel()
-		require.ErrorIs(t, <-over, context.Canceled)
+		giveUpHalfWay(t, q, a, b)
 		lead(t, a, "a")
 	})
 }
@@ -141,20 +150,7 @@ func TestALeaseWhoseReleaseGotNoAnswerIsNotContinued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := lateRelease{newQueue(), make(chan func() error, 1)}
 		a, b := newBackend(t, q.queue), newBackend(t, q)
-		lead(t, a, "a")
-		refused(t, b, "b")
-		release(t, a)
-		q.set(func(f *faulty) { f.hang = true })
-		q.free <- struct{}{}
-		ctx, cancel := context.WithCancel(t.Context())
-		over := make(chan error)
-		go func() { over <- b.Wait(ctx) }()
-		synctest.Wait()
-		got := record(t, q).Claim
-		require.Equal(t, "b", got.Holder)
-		q.set(func(f *faulty) { f.hang = false })
-		cancel()
-		require.ErrorIs(t, <-over, context.Canceled)
+		got := giveUpHalfWay(t, q.queue, a, b)
 		require.Equal(t, got, record(t, q).Claim, "the release has not arrived")
 		lead(t, b, "b")
 		assert.Greater(t, record(t, q).Token, got.Token)
