@@ -203,7 +203,7 @@ func (c *console) raised(database string) []monitor.Verdict {
 func (c *console) names(l look, f *fault, tool string, before int) bool {
 	switch {
 	case f.verdict != "" && tool == byPage:
-		return f.among(l.verdicts[f.database()]) && (c.short || contains(l.pages[f.database()], f.verdict) || f.cause != "")
+		return f.among(l.verdicts[f.database()]) && (c.short || contains(l.pages[f.database()], f.verdict) || f.cause != "" && contains(l.pages[f.database()], f.cause))
 	case f.verdict != "" && tool == byCommand:
 		return f.among(l.raised[f.database()])
 	case f.verdict != "":
