@@ -30,9 +30,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-func benchmark(b *testing.B, cycle func(b *testing.B, cl *leasehttp.Client, worker string)) {
+func benchmark(b *testing.B, h *httptest.Server, cycle func(b *testing.B, cl *leasehttp.Client, worker string)) {
 	b.Helper()
-	_, h := servetest.Serve(b, leaseserver.Config{})
 	cl := servetest.Client(b, h, leasehttp.ClientConfig{})
 	var workers atomic.Int64
 	b.SetParallelism(benchClients / 2)
@@ -48,7 +47,13 @@ func benchmark(b *testing.B, cycle func(b *testing.B, cl *leasehttp.Client, work
 }
 
 // BenchmarkUncontended acquires and releases, each client a lock of its own.
-func BenchmarkUncontended(b *testing.B) { benchmark(b, cycle) }
+func BenchmarkUncontended(b *testing.B) { benchmark(b, inMemory(b), cycle) }
+
+func inMemory(b *testing.B) *httptest.Server {
+	b.Helper()
+	_, h := servetest.Serve(b, leaseserver.Config{})
+	return h
+}
 
 func cycle(b *testing.B, cl *leasehttp.Client, worker string) {
 	b.Helper()
@@ -109,9 +114,16 @@ func share(b *testing.B, clients []*leasehttp.Client) {
 	b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(b.N), "cpu-us/cycle")
 }
 
-// BenchmarkHotLock acquires and releases one lock, waiting in the server.
+// BenchmarkHotLock acquires and releases one lock, waiting in the server, on a store in memory and on one that syncs to disk.
 func BenchmarkHotLock(b *testing.B) {
-	benchmark(b, func(b *testing.B, cl *leasehttp.Client, worker string) {
+	for name, serve := range map[string]func(*testing.B) *httptest.Server{"memory": inMemory, "durable": durable} {
+		b.Run(name, func(b *testing.B) { hotLock(b, serve(b)) })
+	}
+}
+
+func hotLock(b *testing.B, h *httptest.Server) {
+	b.Helper()
+	benchmark(b, h, func(b *testing.B, cl *leasehttp.Client, worker string) {
 		b.Helper()
 		l, err := cl.AcquireWait(b.Context(), lease.AcquireRequest{Name: "hot", Holder: worker, TTL: time.Minute}, 30*time.Second)
 		if err != nil {
