@@ -16,7 +16,7 @@ type Stats struct {
 	Running int64 // entities with a turn
 	Stopped int64 // entities that a dead letter stopped
 	Dead    int64 // dead letters
-	Nodes   int64 // that serve
+	Nodes   int64 // that serve: those that hold their locks
 
 	// OldestReady is how long the next entity has been ready; 0 = no entity is ready.
 	OldestReady time.Duration
