@@ -7,16 +7,21 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 // applicationName is the monitor's own application_name in pg_stat_activity.
 const applicationName = "pglatch-monitor"
 
-// settingsSQL precedes the queries of a look in one round trip, and in one transaction.
+// settingsSQL precedes locksSQL in one round trip. Sent together, the two are one transaction
+// (PostgreSQL manual, section 53.2.4, "Pipelining"), and the settings are local to it: behind a
+// pooler none leaks into another client's work. pg_temp is named because it would otherwise be
+// searched first.
 const settingsSQL = `
-SELECT ` + pgsession.ReadSettings + `,
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+       pg_catalog.set_config('transaction_read_only', 'on', true),
+       pg_catalog.set_config('statement_timeout', '2s', true),
+       pg_catalog.set_config('lock_timeout', '1s', true),
        pg_catalog.set_config('datestyle', 'ISO', true),
        pg_catalog.current_setting('server_version'),
        pg_catalog.current_database()::text,

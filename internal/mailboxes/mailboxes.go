@@ -122,10 +122,18 @@ func Read(ctx context.Context, conn Conn, r Request) (all []Mailbox, err error) 
 	return all, json.Unmarshal([]byte(document), &all)
 }
 
+// settingsSQL precedes a query in one round trip. Sent together, the two are one transaction, and the settings are local
+// to it.
+const settingsSQL = `
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+       pg_catalog.set_config('transaction_read_only', 'on', true),
+       pg_catalog.set_config('statement_timeout', '2s', true),
+       pg_catalog.set_config('lock_timeout', '1s', true)`
+
 // query reads one value in a transaction of its own.
 func query(ctx context.Context, conn Conn, into any, sql string, args ...any) error {
 	var b pgx.Batch
-	b.Queue("SELECT " + pgsession.ReadSettings)
+	b.Queue(settingsSQL)
 	b.Queue(sql, args...)
 	results := conn.SendBatch(ctx, &b)
 	defer func() { _ = results.Close() }() // the read below returns its error

@@ -90,15 +90,6 @@ func WhereClass(tag namespace.Tag) string {
 // WhereDatabase selects the locks of this database in pg_locks.
 const WhereDatabase = `database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`
 
-// ReadSettings are four columns of a SELECT that precedes queries in one round trip. Sent together, they are one transaction
-// (PostgreSQL manual, section 53.2.4, "Pipelining"), and the settings are local to it: behind a pooler none leaks into another
-// client's work. The transaction reads only, and waits for nothing long. pg_temp is named because it would otherwise be searched
-// first.
-const ReadSettings = `pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
-       pg_catalog.set_config('transaction_read_only', 'on', true),
-       pg_catalog.set_config('statement_timeout', '2s', true),
-       pg_catalog.set_config('lock_timeout', '1s', true)`
-
 // holderColumns are the columns of holderSQL, "" for NULL.
 type holderColumns [8]string
 
