@@ -89,7 +89,8 @@ func (s *server) claim(ctx context.Context, most int) (claims []claimed, all map
 		return conn.SendBatch(ctx, &second).Close()
 	})
 	if err != nil {
-		return nil, nil, failed(err) // if the commit took effect, a look finds more turns than there are here
+		s.doubtUntil = time.Now().Add(allEvery) // if the commit took effect, a look at all turns finds more than there are here
+		return nil, nil, failed(err)
 	}
 	if len(claims) > 0 {
 		last := slices.MaxFunc(claims, func(a, b claimed) int { return cmp.Compare(a.Ready, b.Ready) })

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,10 +21,17 @@ import (
 // interrupts its own. It returns when the next entity is ready.
 func (s *server) look(ctx context.Context) (time.Duration, error) {
 	s.lastLook = time.Now()
-	live := len(s.tokens()) // the loop alone adds to them, and a turn leaves after its row was changed
+	tokens := s.tokens() // the loop alone adds to them, and a turn leaves after its row was changed
+	from := oldest(tokens)
+	if s.lastLook.Before(s.doubtUntil) || s.lastLook.Sub(s.lastAll) >= allEvery {
+		from = 0
+	}
 	var text []byte
-	if err := s.m.config.Pool.QueryRow(ctx, `SELECT pglatch_turns.look($1::pg_catalog.text, $2::pg_catalog.text)::pg_catalog.text`, s.m.config.Name, s.node).Scan(&text); err != nil {
+	if err := s.m.config.Pool.QueryRow(ctx, `SELECT pglatch_turns.look($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8)::pg_catalog.text`, s.m.config.Name, s.node, from).Scan(&text); err != nil {
 		return 0, failed(err)
+	}
+	if from == 0 {
+		s.lastAll = s.lastLook
 	}
 	s.lookTook = time.Since(s.lastLook)
 	var seen struct {
@@ -56,7 +65,7 @@ func (s *server) look(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	if seen.Mine > live {
+	if seen.Mine > len(tokens) {
 		return 0, s.m.exec(ctx, `SELECT pglatch_turns.orphans($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8[])`, s.node, s.tokens())
 	}
 	s.aim(seen.Next)
@@ -79,6 +88,9 @@ func (s *server) tokens() []int64 {
 	}
 	return tokens
 }
+
+// oldest returns the smallest of tokens. If there are none, no token is as great as what it returns.
+func oldest(tokens []int64) int64 { return slices.Min(append(tokens, math.MaxInt64)) }
 
 // reclaim makes the turns of a dead node ready.
 func (s *server) reclaim(ctx context.Context, node string) error {
@@ -212,7 +224,7 @@ type querier interface {
 
 // interrupts ends the contexts of this node's turns that somebody interrupted.
 func (s *server) interrupts(ctx context.Context, db querier) error {
-	rows, err := db.Query(ctx, `SELECT token, reason FROM pglatch_turns.interrupted($1::pg_catalog.text, $2::pg_catalog.text)`, s.m.config.Name, s.node)
+	rows, err := db.Query(ctx, `SELECT token, reason FROM pglatch_turns.interrupted($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8)`, s.m.config.Name, s.node, oldest(s.tokens()))
 	if err != nil {
 		return failed(err)
 	}

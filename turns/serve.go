@@ -33,6 +33,9 @@ const (
 	behind = time.Second
 	// claimMost limits the entities of one claim.
 	claimMost = 500
+	// allEvery is how often a look asks for all turns of the node, and not only for those since its oldest one. It does so for
+	// as long after a claim without an answer.
+	allEvery = time.Minute
 	// sweepEvery is how often a server sweeps instead of looking.
 	sweepEvery = 10 * time.Minute
 	// mutexWait is how long a turn waits for the mutex of its entity if somebody has it.
@@ -94,6 +97,7 @@ type server struct {
 
 	// The loop's.
 	awakeUntil, lastLook, lastSweep time.Time
+	lastAll, doubtUntil             time.Time // of looks at all turns: the last one, and until when each look is one
 	lookTook                        time.Duration
 	since                           int64 // claims take entities that have been ready since then; microseconds since 1970, of the server's clock
 }

@@ -321,7 +321,7 @@ func TestOnlyTheCurrentTurnCommits(t *testing.T) {
 			if test.control {
 				without(t, b.pool, map[string]string{
 					"IF NOT FOUND OR e.token <> p_token OR e.state <> 'running' THEN": "IF false THEN",
-					"AND e.token = p_token AND e.state = 'running')":                  ")",
+					"SELECT e.token = p_token AND e.state = 'running' FROM":           "SELECT true FROM",
 				})
 			}
 			entered, leave, result := make(chan struct{}), make(chan struct{}), make(chan error, 1)

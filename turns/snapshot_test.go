@@ -19,25 +19,42 @@ import (
 func (b *bench) claims(t *testing.T, since time.Time) (entities []string, pages int) {
 	t.Helper()
 	const call = "SELECT entity FROM pglatch_turns.claim('chat', 'node', 50, '0', $1)"
-	undone := func(sql string) []string {
-		tx := b.begin(t)
-		rows, err := tx.Query(t.Context(), sql, since.UnixMicro())
-		require.NoError(t, err)
-		texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		require.NoError(t, err)
-		require.NoError(t, tx.Rollback(t.Context()))
-		return texts
-	}
-	entities = undone(call)
+	tx := b.begin(t)
+	entities = list(t, tx, call, since.UnixMicro())
+	require.NoError(t, tx.Rollback(t.Context()))
+	tx = b.begin(t)
+	pages = pagesOf(t, tx, call, since.UnixMicro())
+	require.NoError(t, tx.Rollback(t.Context()))
+	return entities, pages
+}
+
+// A querier is a transaction or a connection.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// list returns the first column of a query.
+func list(t *testing.T, db querier, sql string, args ...any) []string {
+	t.Helper()
+	rows, err := db.Query(t.Context(), sql, args...)
+	require.NoError(t, err)
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return texts
+}
+
+// pagesOf returns how many pages PostgreSQL reads for a query.
+func pagesOf(t *testing.T, db querier, sql string, args ...any) int {
+	t.Helper()
 	var plans []struct {
 		Plan struct {
 			Hit  int `json:"Shared Hit Blocks"`
 			Read int `json:"Shared Read Blocks"`
 		}
 	}
-	plan := undone("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + call)
+	plan := list(t, db, "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "+sql, args...)
 	require.NoError(t, json.Unmarshal([]byte(plan[0]), &plans))
-	return entities, plans[0].Plan.Hit + plans[0].Plan.Read
+	return plans[0].Plan.Hit + plans[0].Plan.Read
 }
 
 // A snapshot that is held keeps the index entries of all turns that ended since.
@@ -56,6 +73,38 @@ func TestAClaimDoesNotReadWhatTurnsLeftUnderASnapshot(t *testing.T) {
 	entities, many := b.claims(t, time.Unix(0, 0)) // the control
 	assert.Equal(t, []string{"a"}, entities)
 	assert.Less(t, 5*few, many, "pages")
+}
+
+// The index of running turns keeps an entry of each turn that ended since. A session that planned its statements while no turn ran
+// would read it, because then it was small.
+func TestLooksAndCommitsDoNotReadWhatTurnsLeftUnderASnapshot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	exec(t, b.pool, `INSERT INTO pglatch_turns.entities (mailbox, entity, state, ready_at, after)
+		SELECT 'chat', 'e' || n, 'ready', now() + interval '1 hour', 0 FROM generate_series(1, 3000) AS n`)
+	exec(t, b.pool, "ANALYZE pglatch_turns.entities")
+	conn, err := b.pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	statements := []string{
+		"SELECT pglatch_turns.look('chat', 'n', 3000)::text", "SELECT pglatch_turns.look('chat', 'n', 0)::text",
+		"SELECT pglatch_turns.is_current('chat', 'e3000', 3000)::text", "SELECT count(*)::text FROM pglatch_turns.entities WHERE mailbox = 'chat' AND node = 'n' AND state = 'running'",
+	}
+	for _, sql := range statements {
+		list(t, conn, sql)
+	}
+	held := b.begin(t, pgx.RepeatableRead)
+	_, err = held.Exec(t.Context(), "SELECT FROM pglatch_turns.entities")
+	require.NoError(t, err)
+	exec(t, b.pool, "UPDATE pglatch_turns.entities SET state = 'running', node = 'n', token = substr(entity, 2)::int")
+	exec(t, b.pool, "UPDATE pglatch_turns.entities SET state = 'ready', node = '' WHERE token < 3000")
+	var pages []int
+	for _, sql := range statements {
+		list(t, conn, sql)
+		pages = append(pages, pagesOf(t, conn, sql))
+	}
+	assert.Less(t, 3*pages[0], pages[1], "a look, and the control: at all turns")
+	assert.Less(t, 3*pages[2], pages[3], "the check of a commit, and the control: who reads the index")
 }
 
 // late writes what a sender leaves whose transaction was open for an hour.

@@ -20,7 +20,9 @@ END $$;
 -- nodes whose processes have ended, next is the node
 -- with running turns that this one watches, mine is how many turns this node has. count: somebody should count the messages.
 -- now is in microseconds since 1970.
-CREATE OR REPLACE FUNCTION pglatch_turns.look(p_mailbox text, p_node text) RETURNS json
+-- p_oldest: mine and interrupted are of turns with this token or a greater one. While a snapshot is held, the index keeps an
+-- entry of each turn that ended, and without p_oldest a look would read those of all of the node's turns. 0 = all turns.
+CREATE OR REPLACE FUNCTION pglatch_turns.look(p_mailbox text, p_node text, p_oldest bigint) RETURNS json
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 	SELECT json_build_object(
 		'now', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
@@ -28,13 +30,17 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 			WHERE e.mailbox = p_mailbox AND e.state = 'ready' ORDER BY e.ready_at LIMIT 1),
 		'dead', ARRAY(SELECT n.node FROM pglatch_turns.nodes AS n WHERE n.mailbox = p_mailbox AND n.node <> p_node AND pg_try_advisory_xact_lock_shared(n.key)),
 		'next', (SELECT json_build_object('node', n.node, 'key', n.key::text) FROM pglatch_turns.nodes AS n WHERE n.mailbox = p_mailbox AND n.node <> p_node
-				AND EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = n.node AND e.state = 'running')
+				AND (SELECT true FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = n.node AND e.state = 'running' ORDER BY e.token DESC LIMIT 1)
 			ORDER BY n.node < p_node, n.node LIMIT 1),
-		'mine', (SELECT count(*) FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running'),
-		'interrupted', EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.interrupt IS NOT NULL),
+		'mine', (SELECT count(*) FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.token >= p_oldest),
+		'interrupted', EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.token >= p_oldest AND e.interrupt IS NOT NULL),
 		'count', (SELECT b.count_next <= clock_timestamp() AND (b.counted > 0 OR b.counted_number < pglatch_turns.last_number())
 			FROM pglatch_turns.mailboxes AS b WHERE b.name = p_mailbox AND b.max_total > 0))
 $$;
+
+-- This is the look of programs that need version 3.
+CREATE OR REPLACE FUNCTION pglatch_turns.look(p_mailbox text, p_node text) RETURNS json
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT pglatch_turns.look(p_mailbox, p_node, 0) $$;
 
 -- claim takes the entities that have been ready for longest, and records the attempts before any handler runs.
 -- A promoted standby can give numbers of the sequence again. The random part of a token keeps turns apart that the old
@@ -104,11 +110,12 @@ BEGIN
 		WHERE e.mailbox = p_mailbox AND e.entity = p_entity;
 END $$;
 
--- is_current reports whether a token is that of the running turn.
+-- is_current reports whether a token is that of the running turn. With the state in WHERE, PostgreSQL could read the index of
+-- running turns, which keeps an entry of each turn that ended while a snapshot is held.
 CREATE OR REPLACE FUNCTION pglatch_turns.is_current(p_mailbox text, p_entity text, p_token bigint) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
-	RETURN EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.entity = p_entity AND e.token = p_token AND e.state = 'running');
+	RETURN coalesce((SELECT e.token = p_token AND e.state = 'running' FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.entity = p_entity), false);
 END $$;
 
 -- finish deletes exactly the messages that a turn took, under the lock of the entity's row, and ends the turn. It
@@ -214,22 +221,29 @@ $$;
 -- interrupt asks the running turn of an entity to end, and notifies its node.
 CREATE OR REPLACE FUNCTION pglatch_turns.interrupt(p_mailbox text, p_entity text, p_reason text) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	e pglatch_turns.entities;
 BEGIN
-	UPDATE pglatch_turns.entities AS e SET interrupt = p_reason WHERE e.mailbox = p_mailbox AND e.entity = p_entity AND e.state = 'running';
-	IF NOT FOUND THEN
+	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
+	IF NOT FOUND OR e.state <> 'running' THEN
 		RETURN false;
 	END IF;
+	UPDATE pglatch_turns.entities AS x SET interrupt = p_reason WHERE x.mailbox = p_mailbox AND x.entity = p_entity;
 	PERFORM pg_notify(pglatch_turns.channel(p_mailbox), 'interrupt');
 	RETURN true;
 END $$;
 
--- interrupted lists the turns of a node that are to end. The listening session keeps its plan.
-CREATE OR REPLACE FUNCTION pglatch_turns.interrupted(p_mailbox text, p_node text) RETURNS TABLE (token bigint, reason text)
+-- interrupted lists the turns of a node that are to end, with this token or a greater one. The listening session keeps its plan.
+CREATE OR REPLACE FUNCTION pglatch_turns.interrupted(p_mailbox text, p_node text, p_oldest bigint) RETURNS TABLE (token bigint, reason text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 BEGIN
-	RETURN QUERY SELECT e.token, e.interrupt FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.interrupt IS NOT NULL;
+	RETURN QUERY SELECT e.token, e.interrupt FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.token >= p_oldest AND e.interrupt IS NOT NULL;
 END $$;
+
+-- This is what programs ask that need version 3.
+CREATE OR REPLACE FUNCTION pglatch_turns.interrupted(p_mailbox text, p_node text) RETURNS TABLE (token bigint, reason text)
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT i.token, i.reason FROM pglatch_turns.interrupted(p_mailbox, p_node, 0) AS i $$;
 
 -- retry_dead puts a dead letter back in its place: its number is the old one.
 CREATE OR REPLACE FUNCTION pglatch_turns.retry_dead(p_mailbox text, p_number bigint) RETURNS bool

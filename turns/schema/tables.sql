@@ -59,7 +59,8 @@ CREATE TABLE IF NOT EXISTS pglatch_turns.entities (
 	PRIMARY KEY (mailbox, entity)
 ) WITH (fillfactor = 70);
 CREATE INDEX IF NOT EXISTS entities_ready ON pglatch_turns.entities (mailbox, ready_at) WHERE state = 'ready';
-CREATE INDEX IF NOT EXISTS entities_running ON pglatch_turns.entities (mailbox, node) WHERE state = 'running';
+CREATE INDEX IF NOT EXISTS entities_turn ON pglatch_turns.entities (mailbox, node, token) WHERE state = 'running';
+DROP INDEX IF EXISTS pglatch_turns.entities_running; -- of version 3: without the token
 
 -- What became of the messages that have an ID.
 CREATE TABLE IF NOT EXISTS pglatch_turns.sent (

@@ -9,7 +9,7 @@ import (
 )
 
 func (x *session) look(b *box, in *input) (*result, error) {
-	node := in.text(1)
+	node, oldest := in.text(1), in.int(2)
 	type target struct {
 		Node string `json:"node"`
 		Key  string `json:"key"`
@@ -33,8 +33,10 @@ func (x *session) look(b *box, in *input) (*result, error) {
 		}
 	}
 	for _, e := range b.of(node) {
-		seen.Mine++
-		seen.Interrupted = seen.Interrupted || e.interrupt != nil
+		if e.token >= oldest {
+			seen.Mine++
+			seen.Interrupted = seen.Interrupted || e.interrupt != nil
+		}
 	}
 	text, err := json.Marshal(seen)
 	return one("look", oidText, string(text)), err
@@ -205,7 +207,7 @@ func (x *session) interrupt(b *box, in *input) (*result, error) {
 func (x *session) interrupted(b *box, in *input) (*result, error) {
 	r := &result{columns: []column{{"token", oidInt8}, {"reason", oidText}}}
 	for _, e := range b.of(in.text(1)) {
-		if e.interrupt != nil {
+		if e.token >= in.int(2) && e.interrupt != nil {
 			r.rows = append(r.rows, []any{e.token, *e.interrupt})
 		}
 	}
