@@ -42,7 +42,7 @@ func main() {
 // options are the values of the flags.
 type options struct {
 	rounds, workers, depth, many, base, times int
-	duration, snapshot                        time.Duration
+	duration, slice, snapshot                 time.Duration
 	only, sizes                               string
 	pgboss, quick                             bool
 	entities                                  []int
@@ -55,7 +55,8 @@ func parse() options {
 	flag.IntVar(&o.depth, "depth", 100_000, "messages that wait, where some do")
 	flag.IntVar(&o.many, "many", 1_000_000, "messages of the one entity, and beside the snapshot")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "time of a system's turn")
-	flag.DurationVar(&o.snapshot, "snapshot", time.Minute, "for how long a snapshot is held")
+	flag.DurationVar(&o.slice, "slice", 5*time.Second, "time for which each of a pair works before the other does, with a fifth of it before to warm up")
+	flag.DurationVar(&o.snapshot, "snapshot", time.Minute, "for how long turns work under a snapshot")
 	flag.StringVar(&o.only, "only", "", "the part to run: systems, growth, senders or interrupts; default all")
 	flag.StringVar(&o.sizes, "entities", "", "the numbers of entities with which systems are compared, separated by commas; default 1,100,1000,10000")
 	flag.BoolVar(&o.pgboss, "pgboss", true, "compare with pg-boss, too")
@@ -74,7 +75,7 @@ func parse() options {
 		}
 	}
 	if o.quick {
-		o.rounds, o.duration, o.snapshot, o.depth, o.many, o.base, o.times, o.entities = 1, 300*time.Millisecond, 300*time.Millisecond, 1000, 2000, 100, 20, []int{1, 100}
+		o.rounds, o.duration, o.slice, o.snapshot, o.depth, o.many, o.base, o.times, o.entities = 1, 300*time.Millisecond, 300*time.Millisecond, 900*time.Millisecond, 1000, 2000, 100, 20, []int{1, 100}
 	}
 	return o
 }
@@ -128,13 +129,17 @@ func compare(ctx context.Context, o options) error {
 func (b *bench) measure(ctx context.Context, s queue.System, load queue.Load) (queue.Result, error) {
 	load.Workers = b.workers
 	r, err := queue.Measure(ctx, b.admin, s, load)
-	if err != nil {
-		return r, err
+	if err == nil {
+		b.check(s, r)
 	}
+	return r, err
+}
+
+// check looks whether the work was done as it must be.
+func (b *bench) check(s queue.System, r queue.Result) {
 	if r.Twice > 0 || s.Ordered && r.Disorder > 0 {
 		b.broken = append(b.broken, fmt.Errorf("%s: %d messages twice, %d out of order", s.Name, r.Twice, r.Disorder))
 	}
-	return r, nil
 }
 
 // systems compares them at each number of entities, without and with messages that wait, and then their latency.
@@ -222,38 +227,37 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // grow compares turns with themselves beside much that waits.
 func (b *bench) grow(ctx context.Context) error {
-	plain := queue.Load{Entities: b.base, Depth: 10 * b.base, Duration: b.duration}
+	plain := queue.Load{Entities: b.base, Depth: 10 * b.base, Duration: time.Duration(b.rounds) * b.duration}
 	beside := plain
 	beside.Beside = b.many
 	many := queue.Load{Entities: b.base, Depth: b.many, Duration: b.snapshot}
 	snapshot := many
 	snapshot.Snapshot = true
-	rows := []struct {
-		name string
-		load queue.Load
+	fmt.Print("## A cost that does not grow\n\nBoth of a pair work by turns.\n\n| turns | messages/s, median | ratio | ratio in the last quarter | slices |\n|---|--:|--:|--:|--:|\n")
+	for _, pair := range []struct {
+		names [2]string
+		loads [2]queue.Load
 	}{
-		{fmt.Sprintf("%d entities with ten messages each", b.base), plain},
-		{fmt.Sprintf("the same, beside one entity with %d", b.many), beside},
-		{fmt.Sprintf("%d messages of %d entities, for %v", b.many, b.base, b.snapshot), many},
-		{"the same, while a snapshot is held", snapshot},
-	}
-	rates := make([][]float64, len(rows))
-	for range b.rounds {
-		for i, row := range rows {
-			r, err := b.measure(ctx, queue.Systems[0], row.load)
-			if err != nil {
-				return err
-			}
-			rates[i] = append(rates[i], r.Rate)
+		{[2]string{fmt.Sprintf("%d entities with ten messages each", b.base), fmt.Sprintf("the same, beside one entity with %d", b.many)}, [2]queue.Load{plain, beside}},
+		{[2]string{fmt.Sprintf("%d messages of %d entities", b.many, b.base), fmt.Sprintf("the same, while a snapshot is held, for %v", 2*b.snapshot)}, [2]queue.Load{many, snapshot}},
+	} {
+		for i := range pair.loads {
+			pair.loads[i].Workers = b.workers
 		}
-	}
-	fmt.Print("## A cost that does not grow\n\n| turns | messages/s | of the row above |\n|---|--:|--:|\n")
-	for i, row := range rows {
-		rate, ratio := gauge.Median(rates[i]), "–"
-		if row.load.Beside > 0 || row.load.Snapshot {
-			ratio = fmt.Sprintf("%.2f", rate/max(gauge.Median(rates[i-1]), 1))
+		rates, results, err := queue.Pair(ctx, b.admin, queue.Systems[0], pair.loads, b.slice)
+		if err != nil {
+			return err
 		}
-		fmt.Printf("| %s | %.0f | %s |\n", row.name, rate, ratio)
+		for _, r := range results {
+			b.check(queue.Systems[0], r)
+		}
+		var of [2][]float64
+		var ratios []float64
+		for _, slice := range rates {
+			of[0], of[1], ratios = append(of[0], slice[0]), append(of[1], slice[1]), append(ratios, slice[1]/max(slice[0], 1))
+		}
+		fmt.Printf("| %s | %.0f | | | |\n", pair.names[0], gauge.Median(of[0]))
+		fmt.Printf("| %s | %.0f | %.2f | %.2f | %d |\n", pair.names[1], gauge.Median(of[1]), gauge.Median(ratios), gauge.Median(ratios[len(ratios)*3/4:]), len(ratios))
 	}
 	return nil
 }

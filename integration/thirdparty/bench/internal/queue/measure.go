@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,7 +50,8 @@ type run struct {
 	queue   Queue
 	flight  chan struct{} // one element for each message that was sent and not handled
 	handled atomic.Int64
-	rate    float64 // handled a second
+	closers []func()
+	gate    sync.RWMutex // is locked while handlers are to wait
 
 	mu       sync.Mutex
 	latency  gauge.Histogram
@@ -59,35 +61,113 @@ type run struct {
 }
 
 // Measure runs a system in a database of its own on a server.
-func Measure(ctx context.Context, admin string, s System, load Load) (result Result, err error) {
+func Measure(ctx context.Context, admin string, s System, load Load) (Result, error) {
+	r, err := open(ctx, admin, s, load)
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	defer r.close()
+	rate, err := r.measure(ctx, load.Duration)
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return r.result(ctx, rate)
+}
+
+// Pair measures a system under two loads on one server, in databases of their own. They work by turns, for a slice
+// each, so that whatever else the machine does is the same for both, until one of them worked for its Duration or
+// has no messages left. In between, handlers wait. It returns a pair of rates for each slice.
+func Pair(ctx context.Context, admin string, s System, loads [2]Load, slice time.Duration) (pairs [][2]float64, results [2]Result, err error) {
+	var runs [2]*run
+	var served [2]<-chan error
+	serving, stop := context.WithCancel(ctx)
+	for i, load := range loads {
+		r, err := open(ctx, admin, s, load)
+		if err != nil {
+			stop()
+			return nil, results, fmt.Errorf("%s: %w", s.Name, err)
+		}
+		defer r.close()
+		r.gate.Lock()
+		runs[i], served[i] = r, r.serve(serving)
+	}
+	for worked := time.Duration(0); err == nil && worked < max(loads[0].Duration, loads[1].Duration); worked += slice {
+		var rates [2]float64
+		for i, r := range runs {
+			r.gate.Unlock()
+			var of error
+			rates[i], of = r.count(ctx, slice, served[i])
+			r.gate.Lock()
+			err = errors.Join(err, of)
+		}
+		if runs[0].empty() || runs[1].empty() {
+			break
+		}
+		pairs = append(pairs, rates)
+	}
+	stop()
+	for i, r := range runs {
+		r.gate.Unlock()
+		var of error
+		if err == nil {
+			err = <-served[i]
+		}
+		results[i], of = r.result(ctx, 0)
+		err = errors.Join(err, of)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return pairs, results, err
+}
+
+// open makes the database, stores what waits, and takes the snapshot.
+func open(ctx context.Context, admin string, s System, load Load) (_ *run, err error) {
+	r := &run{load: load, flight: make(chan struct{}, 4*load.Workers), running: map[int64]int{}}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
 	dsn, err := pgserver.CreateDatabase(ctx, admin)
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
-	defer func() { _ = pgserver.DropDatabase(context.WithoutCancel(ctx), admin, dsn) }()
+	r.closers = append(r.closers, func() { _ = pgserver.DropDatabase(context.WithoutCancel(ctx), admin, dsn) })
 	pool, err := pgxpool.New(ctx, fmt.Sprintf("%s&pool_max_conns=%d", dsn, load.Workers+senders+10))
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
-	defer pool.Close()
+	r.closers = append(r.closers, pool.Close)
 	if _, err := pool.Exec(ctx, "CREATE TABLE handled (seq bigserial PRIMARY KEY, entity bigint NOT NULL, n bigint NOT NULL)"); err != nil {
-		return Result{}, err
+		return nil, err
 	}
-	site := &Site{DSN: dsn, Pool: pool, Workers: load.Workers, began: time.Now()}
-	queue, err := s.Open(ctx, site)
+	r.site = &Site{DSN: dsn, Pool: pool, Workers: load.Workers, began: time.Now()}
+	if r.queue, err = s.Open(ctx, r.site); err != nil {
+		return nil, err
+	}
+	r.closers = append(r.closers, r.queue.Close)
+	if err := r.fill(ctx); err != nil || !load.Snapshot {
+		return r, err
+	}
+	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
-		return Result{}, fmt.Errorf("%s: %w", s.Name, err)
+		return nil, err
 	}
-	defer queue.Close()
-	r := &run{load: load, site: site, queue: queue, flight: make(chan struct{}, 4*load.Workers), running: map[int64]int{}}
-	if err := r.fill(ctx); err != nil {
-		return Result{}, fmt.Errorf("%s: %w", s.Name, err)
-	}
-	if err := r.measure(ctx); err != nil {
-		return Result{}, fmt.Errorf("%s: %w", s.Name, err)
-	}
-	return r.result(ctx)
+	r.closers = append(r.closers, func() { _ = conn.Close(context.WithoutCancel(ctx)) })
+	_, err = conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM handled")
+	return r, err
 }
+
+// close undoes what open did, the last first.
+func (r *run) close() {
+	for _, undo := range slices.Backward(r.closers) {
+		undo()
+	}
+}
+
+// empty reports whether all messages that waited were handled.
+func (r *run) empty() bool { return r.load.Depth > 0 && int(r.handled.Load()) >= r.load.Depth }
 
 // fill stores what waits, and has the server count it.
 func (r *run) fill(ctx context.Context) error {
@@ -109,41 +189,37 @@ func (r *run) fill(ctx context.Context) error {
 	return err
 }
 
-func (r *run) measure(ctx context.Context) error {
-	if r.load.Snapshot {
-		conn, err := pgx.Connect(ctx, r.site.DSN)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // only read from
-		if _, err := conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM handled"); err != nil {
-			return err
-		}
-	}
+// measure returns how many messages a second were handled.
+func (r *run) measure(ctx context.Context, d time.Duration) (rate float64, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	served := make(chan error, 1)
-	go func() { served <- r.queue.Serve(ctx, r.begin, r.end) }()
+	served := r.serve(ctx)
 	var sending sync.WaitGroup
 	if r.load.Depth == 0 {
 		r.send(ctx, &sending)
 	}
-	rate, err := r.count(ctx, served)
+	rate, err = r.count(ctx, d, served)
 	stop()
 	sending.Wait()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	r.rate = rate
-	if err := <-served; !errors.Is(err, context.Canceled) { // else the run was shorter than its begin
-		return err
+	if err := <-served; err != nil && !errors.Is(err, context.Canceled) { // canceled: the run was shorter than its begin
+		return 0, err
 	}
-	return nil
+	return rate, nil
+}
+
+// serve serves until ctx ends.
+func (r *run) serve(ctx context.Context) <-chan error {
+	served := make(chan error, 1)
+	go func() { served <- r.queue.Serve(ctx, r.begin, r.end) }()
+	return served
 }
 
 // count returns how many messages a second were handled, after the time to warm up.
-func (r *run) count(ctx context.Context, served <-chan error) (rate float64, err error) {
-	if err := last(ctx, r.load.Duration/5, served); err != nil {
+func (r *run) count(ctx context.Context, d time.Duration, served <-chan error) (rate float64, err error) {
+	if err := last(ctx, d/5, served); err != nil {
 		return 0, err
 	}
 	r.mu.Lock()
@@ -155,7 +231,7 @@ func (r *run) count(ctx context.Context, served <-chan error) (rate float64, err
 		r.mu.Unlock()
 	}()
 	before, began := r.handled.Load(), time.Now()
-	err = last(ctx, r.load.Duration, served)
+	err = last(ctx, d, served)
 	return float64(r.handled.Load()-before) / time.Since(began).Seconds(), err
 }
 
@@ -210,6 +286,8 @@ func (r *run) send(ctx context.Context, sending *sync.WaitGroup) {
 }
 
 func (r *run) begin(messages []Message) (left func()) {
+	r.gate.RLock()
+	r.gate.RUnlock()
 	now := int64(time.Since(r.site.began))
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,8 +322,8 @@ func (r *run) end(messages []Message) {
 }
 
 // result asks the table what was done.
-func (r *run) result(ctx context.Context) (Result, error) {
-	result := Result{Rate: r.rate, Latency: r.latency, Overlaps: r.overlaps}
+func (r *run) result(ctx context.Context, rate float64) (Result, error) {
+	result := Result{Rate: rate, Latency: r.latency, Overlaps: r.overlaps}
 	err := r.site.Pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM handled),
 		(SELECT count(*) FROM (SELECT FROM handled GROUP BY entity, n HAVING count(*) > 1) AS twice),
 		(SELECT count(*) FROM (SELECT n < max(n) OVER (PARTITION BY entity ORDER BY seq) AS late FROM handled) AS all_rows WHERE late)`).
