@@ -287,8 +287,8 @@ func (r *run) send(ctx context.Context, sending *sync.WaitGroup) {
 
 func (r *run) begin(messages []Message) (left func()) {
 	r.gate.RLock()
-	r.gate.RUnlock()
 	now := int64(time.Since(r.site.began))
+	r.gate.RUnlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := messages[0].Entity
