@@ -144,6 +144,20 @@ var endCases = []testCase{
 		require.NoError(s, turn.Commit(turn.ctx, nil))
 		turn.end <- nil
 	}},
+	{"a claim without an answer is given back", func(s *suite) {
+		p := s.open()
+		lost := &lostClaim{}
+		s.serve(&Process{Mailbox: lost.box(s, p)}, func(_ context.Context, t *turns.Turn) error {
+			if bodies(t.Messages())[0] == "1" {
+				lost.next.Store(true)
+			}
+			return nil
+		})
+		s.wait(p, s.sendID(p, "a", "1", "1"))
+		ticket := s.sendID(p, "b", "2", "2")
+		assert.Equal(s, turns.Done, s.wait(p, ticket).State)
+		assert.False(s, lost.next.Load(), "the claim of the second message had no answer")
+	}},
 	{"an interrupt from another process ends the context of a turn", func(s *suite) {
 		p, other := s.open(), s.open()
 		require.ErrorIs(s, other.Interrupt(s.Context(), key(s, "a"), "stop"), turns.ErrNotRunning)
