@@ -3,7 +3,7 @@
 //
 //	go run -C tools ./cmd/counts ..
 //
-// A class is the product, its tests, or what surrounds them: test helpers, conformance suites, examples, tools and the bench. Only files
+// A class is the product, its tests, or what surrounds them: test helpers, models, conformance suites, examples, tools and the bench. Only files
 // that Git knows count. A line of code is a line with a token other than a comment. The scripts of tests (*.txtar) are tests. Each of
 // their lines is code, unless it is blank or begins with #.
 package main
@@ -20,8 +20,8 @@ import (
 	"strings"
 )
 
-// aroundTests matches directories of helpers, suites, examples, tools and the bench.
-var aroundTests = regexp.MustCompile(`^(internal/test|internal/judge|examples|tools|integration)(/|$)|(test|testdata|integration)(/|$)`)
+// aroundTests matches directories of helpers, models, suites, examples, tools and the bench.
+var aroundTests = regexp.MustCompile(`^(internal/test|internal/judge|spec|examples|tools|integration)(/|$)|(test|testdata|integration)(/|$)`)
 
 // script ends the name of a script of a test.
 const script = ".txtar"
