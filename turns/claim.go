@@ -63,6 +63,9 @@ func taken(rows pgx.Rows, entities []string) (map[string]*found, error) {
 // claim takes up to most entities that are ready, and what their turns begin with. One commit records the
 // attempts of all. The transaction is two messages to the server, because it is a part of each turn's latency.
 func (s *server) claim(ctx context.Context, most int) (claims []claimed, all map[string]*found, err error) {
+	if first := s.first.Swap(0); first > 0 {
+		s.since = min(s.since, first)
+	}
 	err = s.m.config.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { // after an error, the pool closes the connection
 		var first, second pgx.Batch
 		first.Queue(beginSQL)

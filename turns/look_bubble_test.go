@@ -2,6 +2,7 @@ package turns_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -143,4 +144,62 @@ func TestALongTurnAndAnIdleMailboxCostOneLookASecond(t *testing.T) {
 		stop()
 		require.NoError(t, <-served)
 	})
+}
+
+// A farLook makes looks slow that begin with the first entry of the index.
+type farLook struct{ search time.Duration }
+
+func (f *farLook) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, "pglatch_turns.look(") && data.Args[2] == int64(0) {
+		time.Sleep(time.Second)
+	}
+	return ctx
+}
+
+func (f *farLook) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	if slices.ContainsFunc(data.Batch.QueuedQueries, func(q *pgx.QueuedQuery) bool { return strings.Contains(q.SQL, "pglatch_turns.earliest(") }) {
+		time.Sleep(f.search)
+	}
+	return ctx
+}
+
+func (*farLook) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (*farLook) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*farLook) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// While looks from the first entry of the index on are slow, the loop does without them. What a claim skipped, because its
+// sender committed late, is found by a search beside the loop.
+func TestTheMessageOfALongTransactionIsFoundWhileLooksAreSlow(t *testing.T) {
+	t.Parallel()
+	for name, search := range map[string]time.Duration{"found": time.Second, "control: the search has no end": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				process, box := traced(t, &farLook{search})
+				ctx, stop := context.WithCancel(t.Context())
+				served, handled := make(chan error, 1), make(chan string, 100)
+				go func() {
+					served <- box.Serve(ctx, func(_ context.Context, turn *turns.Turn) error {
+						handled <- texts(turn.Messages())
+						return nil
+					})
+				}()
+				tx, err := process.Pool.Begin(t.Context())
+				require.NoError(t, err)
+				_, err = process.Send(t.Context(), tx, key(t, "late"), turns.Message{Body: []byte("late")})
+				require.NoError(t, err)
+				for range 10 { // the node claims what was sent later
+					time.Sleep(time.Second)
+					_, err := process.Post(t.Context(), key(t, "a"), turns.Message{Body: []byte("1")})
+					require.NoError(t, err)
+					require.Equal(t, "1", <-handled)
+				}
+				require.NoError(t, tx.Commit(t.Context()))
+				time.Sleep(10 * time.Second)
+				assert.Len(t, handled, map[bool]int{true: 1}[search == time.Second])
+				stop()
+				require.NoError(t, <-served)
+			})
+		})
+	}
 }

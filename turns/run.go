@@ -29,7 +29,7 @@ const (
 
 // begin runs the turn of a claimed entity in a goroutine.
 func (s *server) begin(life context.Context, c claimed, f *found) {
-	t := &Turn{m: s.m, claim: c, messages: f.messages, taken: len(f.messages)}
+	t := &Turn{m: s.m, node: s.node, claim: c, messages: f.messages, taken: len(f.messages)}
 	var ctx context.Context
 	ctx, t.cancel = context.WithCancelCause(life)
 	s.mu.Lock()

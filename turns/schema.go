@@ -30,7 +30,7 @@ var (
 // schema is the schema that this program makes, and needs at least.
 var schema = pgtable.Schema{
 	Name:    schemaName,
-	Version: 4, // 2: claim has p_since; 3: put costs less; 4: look has p_oldest
+	Version: 4, // 2: claim has p_since; 3: put costs less; 4: looks and commits under a snapshot
 	SQL:     strings.Join([]string{tablesSQL, sendSQL, serveSQL, listSQL}, ""),
 	Lock:    0x70677475726e730a,
 }

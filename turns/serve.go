@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/advisory"
@@ -33,8 +34,9 @@ const (
 	behind = time.Second
 	// claimMost limits the entities of one claim.
 	claimMost = 500
-	// allEvery is how often a look asks for all turns of the node, and not only for those since its oldest one. It does so for
-	// as long after a claim without an answer.
+	// farLook is how long a look may take before the loop leaves the first entries of the index to searchFar.
+	farLook = 100 * time.Millisecond
+	// allEvery is how often a look counts all turns of the node. After a claim without an answer, each look does for so long.
 	allEvery = time.Minute
 	// sweepEvery is how often a server sweeps instead of looking.
 	sweepEvery = 10 * time.Minute
@@ -93,6 +95,9 @@ type server struct {
 	mu      sync.Mutex
 	turns   map[int64]*Turn // by token
 
+	far   atomic.Bool  // looks from the first entry of the index on take long
+	first atomic.Int64 // when the first entity became ready, if searchFar has found that; 0 = the loop has used it
+
 	fullUntil time.Time // until then the Locker has no room for a further mutex
 
 	// The loop's.
@@ -128,7 +133,9 @@ func (s *server) run(ctx context.Context) error {
 	}
 	stopListening := background.Run(life, s.listen)
 	stopWatching := background.Run(life, s.watch)
+	stopSearching := background.Run(life, s.searchFar)
 	s.loop(ctx, life)
+	stopSearching()
 	stopWatching()
 	s.drain(life, end)
 	stopListening()

@@ -321,7 +321,8 @@ func TestOnlyTheCurrentTurnCommits(t *testing.T) {
 			if test.control {
 				without(t, b.pool, map[string]string{
 					"IF NOT FOUND OR e.token <> p_token OR e.state <> 'running' THEN": "IF false THEN",
-					"SELECT e.token = p_token AND e.state = 'running' FROM":           "SELECT true FROM",
+					"x.node = p_node AND x.token = p_token AND":                       "x.entity = p_entity AND",
+					"e.node = p_node AND e.token = p_token AND":                       "e.entity = p_entity AND",
 				})
 			}
 			entered, leave, result := make(chan struct{}), make(chan struct{}), make(chan error, 1)

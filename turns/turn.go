@@ -27,6 +27,7 @@ type Handler func(ctx context.Context, t *Turn) error
 type Turn struct {
 	m      *Mailbox
 	key    namespace.Key
+	node   string
 	claim  claimed
 	taken  int // messages, by the claim
 	cancel context.CancelCauseFunc
@@ -114,13 +115,13 @@ const commitIdle = 15 * time.Second
 
 // commitGuards check the token before fn runs, and consume the messages after it. Numbers and value are text, as all
 // drivers take it.
-var commitGuards = txguard.NewClosing(`WHEN NOT pglatch_turns.is_current($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text::pg_catalog.int8) THEN '`+txguard.Refusal+`stale'`, 4,
-	`WHEN NOT pglatch_turns.finish($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text::pg_catalog.int8, $5::pg_catalog.text::pg_catalog.int8[],
-		CASE WHEN $6::pg_catalog.text OPERATOR(pg_catalog.<>) '-' THEN pg_catalog.decode($6::pg_catalog.text, 'hex') END) THEN '`+txguard.Refusal+`stale'`, 6)
+var commitGuards = txguard.NewClosing(`WHEN NOT pglatch_turns.is_current($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.text::pg_catalog.int8) THEN '`+txguard.Refusal+`stale'`, 5,
+	`WHEN NOT pglatch_turns.finish($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.text::pg_catalog.int8, $6::pg_catalog.text::pg_catalog.int8[],
+		CASE WHEN $7::pg_catalog.text OPERATOR(pg_catalog.<>) '-' THEN pg_catalog.decode($7::pg_catalog.text, 'hex') END) THEN '`+txguard.Refusal+`stale'`, 7)
 
 func (t *Turn) guard() txguard.Guard {
 	limits := txguard.Limits{Idle: commitIdle}.Args()
-	turn := []any{t.m.config.Name, t.claim.Entity, strconv.FormatInt(t.claim.Token, 10)}
+	turn := []any{t.m.config.Name, t.node, t.claim.Entity, strconv.FormatInt(t.claim.Token, 10)}
 	return txguard.Guard{
 		Package: "turns", Right: fmt.Sprintf("%s with token %d", t.key, t.claim.Token), Statements: commitGuards,
 		Args: slices.Concat(turn, limits),

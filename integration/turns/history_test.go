@@ -251,7 +251,7 @@ func TestAStoppedProcessDoesNotCommitAfterALaterTurnBegan(t *testing.T) {
 			for range soak.Size(t, 1, 21) {
 				b := newBench(t, dbtest.New(t))
 				if control {
-					b.without(t, "e.token <> p_token OR ", "", "e.token = p_token AND ", "")
+					b.without(t, "x.node = p_node AND x.token = p_token AND", "x.entity = p_entity AND", "e.node = p_node AND e.token = p_token AND", "e.entity = p_entity AND")
 				}
 				found += b.resume(t, each, control)
 			}

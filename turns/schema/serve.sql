@@ -16,31 +16,58 @@ BEGIN
 	RETURN true;
 END $$;
 
+-- interrupted lists which of a node's turns are to end. The listening session keeps its plan.
+CREATE OR REPLACE FUNCTION pglatch_turns.interrupted(p_mailbox text, p_node text, p_tokens bigint[]) RETURNS TABLE (token bigint, reason text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+BEGIN
+	RETURN QUERY SELECT e.token, e.interrupt FROM unnest(p_tokens) AS t (token)
+		CROSS JOIN LATERAL (SELECT x.token, x.interrupt FROM pglatch_turns.entities AS x
+			WHERE x.mailbox = p_mailbox AND x.node = p_node AND x.token = t.token AND x.state = 'running' LIMIT 1) AS e
+		WHERE e.interrupt IS NOT NULL;
+END $$;
+
+-- This is what programs ask that need version 3.
+CREATE OR REPLACE FUNCTION pglatch_turns.interrupted(p_mailbox text, p_node text) RETURNS TABLE (token bigint, reason text)
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	SELECT e.token, e.interrupt FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.interrupt IS NOT NULL
+$$;
+
 -- look is all that an idle server asks. due is in how many milliseconds the next entity is ready, dead are
 -- nodes whose processes have ended, next is the node
--- with running turns that this one watches, mine is how many turns this node has. count: somebody should count the messages.
--- now is in microseconds since 1970.
--- p_oldest: mine and interrupted are of turns with this token or a greater one. While a snapshot is held, the index keeps an
--- entry of each turn that ended, and without p_oldest a look would read those of all of the node's turns. 0 = all turns.
-CREATE OR REPLACE FUNCTION pglatch_turns.look(p_mailbox text, p_node text, p_oldest bigint) RETURNS json
+-- with running turns that this one watches, interrupted: one of the turns with p_tokens is to end. count: somebody should count
+-- the messages. now is in microseconds since 1970.
+-- p_all: mine is how many turns this node has.
+-- p_since: due is of entities that are ready since then or later, in microseconds since 1970.
+-- While a snapshot is held, the indexes keep an entry of each turn that ended. Without p_since, and with p_all, a look reads all
+-- of them.
+CREATE OR REPLACE FUNCTION pglatch_turns.look(p_mailbox text, p_node text, p_since bigint, p_tokens bigint[], p_all bool) RETURNS json
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 	SELECT json_build_object(
 		'now', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
 		'due', (SELECT extract(epoch FROM e.ready_at - clock_timestamp()) * 1000 FROM pglatch_turns.entities AS e
-			WHERE e.mailbox = p_mailbox AND e.state = 'ready' ORDER BY e.ready_at LIMIT 1),
+			WHERE e.mailbox = p_mailbox AND e.state = 'ready' AND e.ready_at >= to_timestamp(p_since / 1000000.0::float8) ORDER BY e.ready_at LIMIT 1),
 		'dead', ARRAY(SELECT n.node FROM pglatch_turns.nodes AS n WHERE n.mailbox = p_mailbox AND n.node <> p_node AND pg_try_advisory_xact_lock_shared(n.key)),
 		'next', (SELECT json_build_object('node', n.node, 'key', n.key::text) FROM pglatch_turns.nodes AS n WHERE n.mailbox = p_mailbox AND n.node <> p_node
 				AND (SELECT true FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = n.node AND e.state = 'running' ORDER BY e.token DESC LIMIT 1)
 			ORDER BY n.node < p_node, n.node LIMIT 1),
-		'mine', (SELECT count(*) FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.token >= p_oldest),
-		'interrupted', EXISTS (SELECT FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.token >= p_oldest AND e.interrupt IS NOT NULL),
+		'mine', CASE WHEN p_all THEN (SELECT count(*) FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running') ELSE 0 END,
+		'interrupted', EXISTS (SELECT FROM pglatch_turns.interrupted(p_mailbox, p_node, p_tokens)),
 		'count', (SELECT b.count_next <= clock_timestamp() AND (b.counted > 0 OR b.counted_number < pglatch_turns.last_number())
 			FROM pglatch_turns.mailboxes AS b WHERE b.name = p_mailbox AND b.max_total > 0))
 $$;
 
+-- earliest is when the entity became or becomes ready that is first, in microseconds since 1970.
+CREATE OR REPLACE FUNCTION pglatch_turns.earliest(p_mailbox text) RETURNS bigint
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	SELECT (extract(epoch FROM e.ready_at) * 1000000)::bigint FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.state = 'ready' ORDER BY e.ready_at LIMIT 1
+$$;
+
 -- This is the look of programs that need version 3.
 CREATE OR REPLACE FUNCTION pglatch_turns.look(p_mailbox text, p_node text) RETURNS json
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT pglatch_turns.look(p_mailbox, p_node, 0) $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	SELECT pglatch_turns.look(p_mailbox, p_node, 0, ARRAY(SELECT e.token FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running'), true)
+$$;
 
 -- claim takes the entities that have been ready for longest, and records the attempts before any handler runs.
 -- A promoted standby can give numbers of the sequence again. The random part of a token keeps turns apart that the old
@@ -93,42 +120,45 @@ BEGIN
 		ORDER BY c.entity, m.number;
 END $$;
 
--- rest ends a turn whose row the transaction has locked. The row of an entity without messages is deleted, but not
+-- rest ends a turn whose row the transaction has locked, at p_place. The row of an entity without messages is deleted, but not
 -- while a sender is between its message and its commit: then a later claim finds out.
-CREATE OR REPLACE FUNCTION pglatch_turns.rest(p_mailbox text, p_entity text, p_after bigint, p_attempts int, p_pause interval, p_error text) RETURNS void
+CREATE OR REPLACE FUNCTION pglatch_turns.rest(p_place tid, p_mailbox text, p_entity text, p_after bigint, p_attempts int, p_pause interval, p_error text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
 	IF pg_try_advisory_xact_lock(pglatch_turns.send_key(p_mailbox, p_entity)) THEN
 		-- A later statement, in READ COMMITTED: it shows what all earlier senders sent.
 		IF NOT EXISTS (SELECT FROM pglatch_turns.messages AS m WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number > p_after) THEN
-			DELETE FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.entity = p_entity;
+			DELETE FROM pglatch_turns.entities AS e WHERE e.ctid = p_place;
 			RETURN;
 		END IF;
 	END IF;
 	UPDATE pglatch_turns.entities AS e SET state = 'ready', ready_at = clock_timestamp() + p_pause, after = p_after, attempts = p_attempts, node = '',
 			interrupt = NULL, last_error = p_error
-		WHERE e.mailbox = p_mailbox AND e.entity = p_entity;
+		WHERE e.ctid = p_place;
 END $$;
+DROP FUNCTION IF EXISTS pglatch_turns.rest(text, text, bigint, int, interval, text); -- of version 3: without the place
 
--- is_current reports whether a token is that of the running turn. With the state in WHERE, PostgreSQL could read the index of
--- running turns, which keeps an entry of each turn that ended while a snapshot is held.
-CREATE OR REPLACE FUNCTION pglatch_turns.is_current(p_mailbox text, p_entity text, p_token bigint) RETURNS bool
+-- is_current reports whether a node's token is that of the entity's running turn. The index of running turns has one entry of
+-- it, whereas that of the entities keeps one of each earlier turn while a snapshot is held.
+CREATE OR REPLACE FUNCTION pglatch_turns.is_current(p_mailbox text, p_node text, p_entity text, p_token bigint) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
-	RETURN coalesce((SELECT e.token = p_token AND e.state = 'running' FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.entity = p_entity), false);
+	RETURN coalesce((SELECT e.entity = p_entity FROM pglatch_turns.entities AS e
+		WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.token = p_token AND e.state = 'running'), false);
 END $$;
 
 -- finish deletes exactly the messages that a turn took, under the lock of the entity's row, and ends the turn. It
 -- reports false, and has changed nothing that may commit, if the turn is not the current one or a message is missing.
-CREATE OR REPLACE FUNCTION pglatch_turns.finish(p_mailbox text, p_entity text, p_token bigint, p_numbers bigint[], p_value bytea) RETURNS bool
+CREATE OR REPLACE FUNCTION pglatch_turns.finish(p_mailbox text, p_node text, p_entity text, p_token bigint, p_numbers bigint[], p_value bytea) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
-	e pglatch_turns.entities;
+	e record;
 	ids text[];
 	last CONSTANT bigint := (SELECT max(n) FROM unnest(p_numbers) AS n);
 BEGIN
-	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
-	IF NOT FOUND OR e.token <> p_token OR e.state <> 'running' THEN
+	SELECT x.ctid AS place, x.entity, x.after INTO e FROM pglatch_turns.entities AS x
+		WHERE x.mailbox = p_mailbox AND x.node = p_node AND x.token = p_token AND x.state = 'running' FOR UPDATE;
+	IF NOT FOUND OR e.entity <> p_entity THEN
 		RETURN false;
 	END IF;
 	WITH gone AS (DELETE FROM pglatch_turns.messages AS m WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number = ANY (p_numbers) RETURNING m.id)
@@ -138,24 +168,35 @@ BEGIN
 	END IF;
 	UPDATE pglatch_turns.sent AS s SET done_at = clock_timestamp(), value = p_value WHERE s.mailbox = p_mailbox AND s.entity = p_entity AND s.id = ANY (ids) AND s.id <> '';
 	-- A dead letter that came back meanwhile can be before the last of the turn's messages.
-	PERFORM pglatch_turns.rest(p_mailbox, p_entity, coalesce((SELECT m.number - 1 FROM pglatch_turns.messages AS m
+	PERFORM pglatch_turns.rest(e.place, p_mailbox, p_entity, coalesce((SELECT m.number - 1 FROM pglatch_turns.messages AS m
 		WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number > e.after AND m.number < last ORDER BY m.number LIMIT 1), last), 0, interval '0', '');
 	RETURN true;
 END $$;
+
+-- These are for programs that need version 3.
+CREATE OR REPLACE FUNCTION pglatch_turns.is_current(p_mailbox text, p_entity text, p_token bigint) RETURNS bool
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	SELECT coalesce((SELECT e.token = p_token AND e.state = 'running' FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.entity = p_entity), false)
+$$;
+CREATE OR REPLACE FUNCTION pglatch_turns.finish(p_mailbox text, p_entity text, p_token bigint, p_numbers bigint[], p_value bytea) RETURNS bool
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+	SELECT coalesce((SELECT pglatch_turns.finish(p_mailbox, e.node, p_entity, p_token, p_numbers, p_value) FROM pglatch_turns.entities AS e
+		WHERE e.mailbox = p_mailbox AND e.entity = p_entity), false)
+$$;
 
 -- fail ends a turn that made no commit. p_dead: its messages are dead letters now. p_stop: the entity stops then.
 CREATE OR REPLACE FUNCTION pglatch_turns.fail(p_mailbox text, p_entity text, p_token bigint, p_numbers bigint[], p_error text, p_pause interval, p_dead bool, p_stop bool) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	e pglatch_turns.entities;
+	e record;
 BEGIN
 	PERFORM pglatch_turns.limit_idle();
-	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
+	SELECT x.ctid AS place, x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
 	IF NOT FOUND OR e.token <> p_token OR e.state <> 'running' THEN
 		RETURN false;
 	END IF;
 	IF NOT p_dead THEN
-		PERFORM pglatch_turns.rest(p_mailbox, p_entity, e.after, e.attempts, p_pause, p_error);
+		PERFORM pglatch_turns.rest(e.place, p_mailbox, p_entity, e.after, e.attempts, p_pause, p_error);
 		RETURN true;
 	END IF;
 	WITH gone AS (DELETE FROM pglatch_turns.messages AS m WHERE m.mailbox = p_mailbox AND m.entity = p_entity AND m.number = ANY (p_numbers) RETURNING m.*)
@@ -166,7 +207,7 @@ BEGIN
 			WHERE x.mailbox = p_mailbox AND x.entity = p_entity;
 		RETURN true;
 	END IF;
-	PERFORM pglatch_turns.rest(p_mailbox, p_entity, e.after, 0, interval '0', '');
+	PERFORM pglatch_turns.rest(e.place, p_mailbox, p_entity, e.after, 0, interval '0', '');
 	RETURN true;
 END $$;
 
@@ -174,14 +215,14 @@ END $$;
 CREATE OR REPLACE FUNCTION pglatch_turns.give_back(p_mailbox text, p_entity text, p_token bigint, p_pause interval) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	e pglatch_turns.entities;
+	e record;
 BEGIN
 	PERFORM pglatch_turns.limit_idle();
-	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
+	SELECT x.ctid AS place, x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = p_entity FOR UPDATE;
 	IF NOT FOUND OR e.token <> p_token OR e.state <> 'running' THEN
 		RETURN false;
 	END IF;
-	PERFORM pglatch_turns.rest(p_mailbox, p_entity, e.after, greatest(e.attempts - 1, 0), p_pause, e.last_error);
+	PERFORM pglatch_turns.rest(e.place, p_mailbox, p_entity, e.after, greatest(e.attempts - 1, 0), p_pause, e.last_error);
 	RETURN true;
 END $$;
 
@@ -233,18 +274,6 @@ BEGIN
 	RETURN true;
 END $$;
 
--- interrupted lists the turns of a node that are to end, with this token or a greater one. The listening session keeps its plan.
-CREATE OR REPLACE FUNCTION pglatch_turns.interrupted(p_mailbox text, p_node text, p_oldest bigint) RETURNS TABLE (token bigint, reason text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-#variable_conflict use_column
-BEGIN
-	RETURN QUERY SELECT e.token, e.interrupt FROM pglatch_turns.entities AS e WHERE e.mailbox = p_mailbox AND e.node = p_node AND e.state = 'running' AND e.token >= p_oldest AND e.interrupt IS NOT NULL;
-END $$;
-
--- This is what programs ask that need version 3.
-CREATE OR REPLACE FUNCTION pglatch_turns.interrupted(p_mailbox text, p_node text) RETURNS TABLE (token bigint, reason text)
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT i.token, i.reason FROM pglatch_turns.interrupted(p_mailbox, p_node, 0) AS i $$;
-
 -- retry_dead puts a dead letter back in its place: its number is the old one.
 CREATE OR REPLACE FUNCTION pglatch_turns.retry_dead(p_mailbox text, p_number bigint) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -271,15 +300,15 @@ CREATE OR REPLACE FUNCTION pglatch_turns.skip_dead(p_mailbox text, p_number bigi
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	d pglatch_turns.dead;
-	e pglatch_turns.entities;
+	e record;
 BEGIN
 	DELETE FROM pglatch_turns.dead AS x WHERE x.mailbox = p_mailbox AND x.number = p_number RETURNING x.* INTO d;
 	IF NOT FOUND THEN
 		RETURN false;
 	END IF;
-	SELECT x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = d.entity AND x.state = 'stopped' FOR UPDATE;
+	SELECT x.ctid AS place, x.* INTO e FROM pglatch_turns.entities AS x WHERE x.mailbox = p_mailbox AND x.entity = d.entity AND x.state = 'stopped' FOR UPDATE;
 	IF FOUND THEN
-		PERFORM pglatch_turns.rest(p_mailbox, d.entity, e.after, 0, interval '0', '');
+		PERFORM pglatch_turns.rest(e.place, p_mailbox, d.entity, e.after, 0, interval '0', '');
 		PERFORM pg_notify(pglatch_turns.channel(p_mailbox), '');
 	END IF;
 	RETURN true;

@@ -16,6 +16,7 @@ var functions = map[string]func(x *session, b *box, in *input) (*result, error){
 	"count_all":     (*session).countAll,
 	"open_mailbox":  (*session).openMailbox,
 	"look":          (*session).look,
+	"earliest":      (*session).earliest,
 	"claim":         (*session).claim,
 	"take":          (*session).take,
 	"is_current":    (*session).isCurrent,

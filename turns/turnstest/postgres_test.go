@@ -79,7 +79,7 @@ var faults = map[string]struct {
 	"values are not stored":            {"a commit stores a value", []string{"value = p_value WHERE", "value = NULL WHERE"}},
 	"attempts are not counted":         {"attempts that fail", []string{"attempts = e.attempts + 1", "attempts = 1"}},
 	"dead letters stop nobody":         {"a dead letter stops", []string{"IF p_stop THEN", "IF false THEN"}},
-	"any token commits":                {"only the current turn", []string{"e.token <> p_token OR ", "", "e.token = p_token AND ", ""}},
+	"any token commits":                {"only the current turn", []string{"x.node = p_node AND x.token = p_token AND", "x.entity = p_entity AND", "e.node = p_node AND e.token = p_token AND", "e.entity = p_entity AND"}},
 	"all other nodes are dead":         {"a node that lives", []string{"AND pg_try_advisory_xact_lock_shared(n.key)", "", "IF NOT coalesce((SELECT pg_try_advisory_xact_lock(n.key)", "IF NOT coalesce((SELECT true"}},
 	"lost claims are never given back": {"a claim without an answer", []string{"AND e.token <> ALL (p_tokens)", "AND false"}},
 	"reasons are lost":                 {"an interrupt from", []string{"SET interrupt = p_reason", "SET interrupt = ''"}},

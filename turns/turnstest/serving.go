@@ -9,7 +9,7 @@ import (
 )
 
 func (x *session) look(b *box, in *input) (*result, error) {
-	node, oldest := in.text(1), in.int(2)
+	node, since, tokens := in.text(1), time.UnixMicro(in.int(2)), in.ints(3)
 	type target struct {
 		Node string `json:"node"`
 		Key  string `json:"key"`
@@ -22,8 +22,11 @@ func (x *session) look(b *box, in *input) (*result, error) {
 		Mine        int      `json:"mine"`
 		Interrupted bool     `json:"interrupted"`
 	}{Now: time.Now().UnixMicro(), Dead: []string{}}
-	if ready := b.ready(); len(ready) > 0 {
-		seen.Due = new(float64(time.Until(ready[0].readyAt)) / float64(time.Millisecond))
+	for _, e := range b.ready() {
+		if !e.readyAt.Before(since) {
+			seen.Due = new(float64(time.Until(e.readyAt)) / float64(time.Millisecond))
+			break
+		}
 	}
 	for _, other := range b.others(node) {
 		if !x.server.alive(b.nodes[other]) {
@@ -33,13 +36,21 @@ func (x *session) look(b *box, in *input) (*result, error) {
 		}
 	}
 	for _, e := range b.of(node) {
-		if e.token >= oldest {
+		if in.bool(4) {
 			seen.Mine++
-			seen.Interrupted = seen.Interrupted || e.interrupt != nil
 		}
+		seen.Interrupted = seen.Interrupted || e.interrupt != nil && slices.Contains(tokens, e.token)
 	}
 	text, err := json.Marshal(seen)
 	return one("look", oidText, string(text)), err
+}
+
+// earliest is when the entity became or becomes ready that is first.
+func (*session) earliest(b *box, _ *input) (*result, error) {
+	if ready := b.ready(); len(ready) > 0 {
+		return one("earliest", oidInt8, ready[0].readyAt.UnixMicro()), nil
+	}
+	return one("earliest", oidInt8, nil), nil
 }
 
 func (x *session) claim(b *box, in *input) (*result, error) {
@@ -87,12 +98,12 @@ func (x *session) take(b *box, in *input) (*result, error) {
 }
 
 func (x *session) isCurrent(b *box, in *input) (*result, error) {
-	e := b.entities[in.text(1)]
-	return did(e != nil && e.state == "running" && e.token == in.int(2))
+	e := b.entities[in.text(2)]
+	return did(e != nil && e.state == "running" && e.node == in.text(1) && e.token == in.int(3))
 }
 
 func (x *session) finishTurn(b *box, in *input) (*result, error) {
-	name, token, numbers, value := in.text(1), in.int(2), in.ints(3), in.bytes(4)
+	name, token, numbers, value := in.text(2), in.int(3), in.ints(4), in.bytes(5)
 	e, err := x.turn(b, name, token)
 	if err != nil || e == nil {
 		return one("finish", oidBool, false), err
@@ -207,7 +218,7 @@ func (x *session) interrupt(b *box, in *input) (*result, error) {
 func (x *session) interrupted(b *box, in *input) (*result, error) {
 	r := &result{columns: []column{{"token", oidInt8}, {"reason", oidText}}}
 	for _, e := range b.of(in.text(1)) {
-		if e.token >= in.int(2) && e.interrupt != nil {
+		if e.interrupt != nil && slices.Contains(in.ints(2), e.token) {
 			r.rows = append(r.rows, []any{e.token, *e.interrupt})
 		}
 	}

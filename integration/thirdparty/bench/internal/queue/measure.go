@@ -75,8 +75,8 @@ func Measure(ctx context.Context, admin string, s System, load Load) (Result, er
 }
 
 // Pair measures a system under two loads on one server, in databases of their own. They work by turns, for a slice
-// each, so that whatever else the machine does is the same for both, until one of them worked for its Duration or
-// has no messages left. In between, handlers wait. It returns a pair of rates for each slice.
+// each, so that whatever else the machine does is the same for both. In between, handlers wait. It ends when both worked for
+// their Duration, or one has no messages left. It returns a pair of rates for each slice.
 func Pair(ctx context.Context, admin string, s System, loads [2]Load, slice time.Duration) (pairs [][2]float64, results [2]Result, err error) {
 	var runs [2]*run
 	var served [2]<-chan error
