@@ -63,6 +63,48 @@ func TestNoWallClockDecidesWhatStateANameIsIn(t *testing.T) {
 	}
 }
 
+// The lock servers of a cluster have clocks that differ by 20 s. The one that is ahead forgets an ended name 20 s
+// earlier, and never one that somebody holds or has to wait for.
+func TestASweepForgetsAnEndedNameEarlierByTheDifferenceOfTheClocksAndNoOther(t *testing.T) {
+	t.Parallel()
+	const retention, difference = time.Minute, 20 * time.Second
+	row := rules.Row{
+		Claim: lease.Claim{Name: "job", Holder: "a", ID: "x", Token: 7}, AcquiredAt: start, ExpiresAt: start.Add(time.Minute),
+		LockDelay: time.Minute, MinHold: 2 * time.Minute, Version: 9,
+	}
+	expired := row
+	expired.LockDelay, expired.MinHold = 0, 0
+	released := expired
+	released.ReleasedAt = start.Add(time.Second)
+	set := mark{1, 1, 1, 1, false}
+	drops := func(v *view, wall time.Time) bool { return rules.Sweep(v.row, v.now(wall), retention).Drop }
+	for name, c := range map[string]struct {
+		row   rules.Row
+		marks [kinds]mark
+		ended time.Time // by the clock of the server that wrote it; zero = it has not ended
+	}{
+		"released":             {released, [kinds]mark{}, released.ReleasedAt},
+		"expired":              {expired, [kinds]mark{}, expired.ExpiresAt},
+		"held":                 {row, [kinds]mark{held: set}, time.Time{}},
+		"expired, and delayed": {row, [kinds]mark{delayed: set}, time.Time{}},
+		"expired, and kept":    {row, [kinds]mark{kept: set}, time.Time{}},
+	} {
+		v := &view{row: c.row, marks: c.marks}
+		if c.ended.IsZero() {
+			for _, wall := range wrong {
+				assert.False(t, drops(v, wall), "%s, %v", name, wall)
+			}
+			continue
+		}
+		for _, ahead := range []time.Duration{0, difference} {
+			clock := func(moment time.Time) time.Time { return moment.Add(ahead) } // of the server that sweeps
+			due := c.ended.Add(retention - ahead)
+			assert.True(t, drops(v, clock(due)), "%s, %v", name, ahead)
+			assert.False(t, drops(v, clock(due.Add(-1))), "%s, %v", name, ahead)
+		}
+	}
+}
+
 func TestSecondsAreRoundedUp(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]int64{
