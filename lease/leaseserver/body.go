@@ -2,6 +2,7 @@ package leaseserver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,5 +89,5 @@ func jsonRefusal(err error) error {
 	if _, parseErr := strconv.ParseInt(digits, 10, 64); isNumber && (parseErr == nil || errors.Is(parseErr, strconv.ErrRange)) && e.Type.Kind().String() != "string" {
 		return wire.Refuse(wire.TypeOutOfRange, fmt.Sprintf("%s is out of range", e.Field))
 	}
-	return wire.Refuse(wire.TypeInvalid, fmt.Sprintf("%s cannot be a JSON %s", e.Field, e.Value))
+	return wire.Refuse(wire.TypeInvalid, fmt.Sprintf("%s cannot be a JSON %s", cmp.Or(e.Field, "the body"), e.Value))
 }

@@ -24,6 +24,8 @@ func TestWhatIsWrongWithABodyIsSaid(t *testing.T) {
 		`{"OWNER_ID":"a","ttl_ms":1000}`:                `unknown field`,
 		`{"owner_id":"a","owner_id":"b","ttl_ms":1000}`: `comes twice`,
 		`{"owner_id":"\udfff","ttl_ms":1000}`:           `surrogate`,
+		`{"owner_id":["a"],"ttl_ms":1000}`:              `"owner_id cannot be a JSON array"`,
+		`[]`:                                            `"the body cannot be a JSON array"`,
 	} {
 		a := send(t, h, http.MethodPost, "/v1/locks/x/acquire", body)
 		assert.Equal(t, 400, a.status)
