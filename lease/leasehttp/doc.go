@@ -98,7 +98,8 @@
 //	the answer to a renewal      the client sends it again: the lease is prolonged once more
 //	the answer to a release      the client sends it again, with its idempotency key: it succeeds, even if
 //	                             another holder has the lock by then. The store keeps the last release of each lock, for all servers,
-//	                             if it is a lease.KeyedReleaser, as ours are; a server also remembers its last 4,096, until it ends
+//	                             if it is a lease.KeyedReleaser, as ours are; a server also remembers its last 4,096, until it ends.
+//	                             If the server ended, and others have released the lock since, the error is a *lease.StaleError: the lease has ended
 //	the connection to a waiter   the client sends the request again, with its idempotency key, while the first one still waits: both get the same lease
 //	a waiting client             its place in the queue; a lease that was granted at that moment is given back if the request had no idempotency key, else it expires
 //	the server                   waiters, but no leases; a client's heartbeat continues with another server, or retries until this one is back, or the lease ends

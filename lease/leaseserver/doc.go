@@ -178,7 +178,8 @@
 //     provided that it detects in time that the client is gone.
 //   - A release that took effect succeeds when it is resent with its idempotency key, even if another
 //     holder has the lock by then: a store that is a lease.KeyedReleaser keeps the last such release
-//     of each lock.
+//     of each lock. If that holder has released the lock with a key of its own by then, the answer of
+//     another server is lease-stale.
 //   - A server that was stopped detects, after it continues, that it is not active.
 //     Its answers until then are correct, because the store decides.
 //   - A server that answers on its own notifies the others of the locks that it changed,
