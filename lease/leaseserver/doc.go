@@ -168,6 +168,8 @@
 //     The new server queues these requests in the order in which they arrive.
 //   - A request is forwarded at most once. A server that is not active refuses it with 421
 //     (server-not-active), and the server that forwarded it answers on its own.
+//   - A request whose headers are larger than 16 KiB is not forwarded: the server refuses it
+//     with 400 (invalid-request). HTTP/2 counts 32 bytes for each header in addition.
 //   - A request is for the process that the Election names, if that is an IdentifyingElection. Another process
 //     that has its address by now refuses the request, even if it is the active server of another store.
 //   - If the active server dies before it answers, the outcome is unknown, and the client

@@ -48,7 +48,8 @@ func (s *Server) anywhere(w http.ResponseWriter, r *http.Request, next handler) 
 			return a.relay(w)
 		case r.Context().Err() != nil:
 			return context.Cause(r.Context())
-		case errors.Is(err, errClosing): // the outcome is unknown
+		case errors.Is(err, errClosing), // the outcome is unknown
+			errors.Is(err, errHeaders): // the active server did not fail
 			return err
 		}
 		s.metrics.unforwarded.Inc()
@@ -102,7 +103,10 @@ func waitOf(rawQuery string) (time.Duration, bool) {
 		return 0, false
 	}
 	wait, err := time.ParseDuration(query.Get("wait"))
-	return wait, err == nil && wait > 0
+	if err != nil || wait <= 0 {
+		return 0, false
+	}
+	return wait, true
 }
 
 // left returns the query with the time that is left to wait.
@@ -171,6 +175,9 @@ func (t *transit) there(target place) (*forwardedAnswer, error) {
 		u.RawPath = strings.Replace(routePath(t.request), "{lock}", url.PathEscape(t.request.PathValue(paramLock)), 1)
 	}
 	r := (&http.Request{Method: t.request.Method, URL: &u, Header: t.headers(target), Host: base.Host}).WithContext(bounded)
+	if headerSize(r) > maxHeader {
+		return nil, errHeaders
+	}
 	if t.request.Method == http.MethodPost {
 		// The transport sends the body again only if the active server says that it has not looked at the request.
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(t.body)), nil }
@@ -219,6 +226,27 @@ func (t *transit) headers(to place) http.Header {
 		h.Set(certificateHeader, base64.StdEncoding.EncodeToString(leaf.Raw))
 	}
 	return h
+}
+
+// maxHeader is the maximum size of the headers of a request. HTTP/2 counts fieldOverhead for each of them,
+// in addition to its name and value.
+const (
+	maxHeader     = 16 << 10
+	fieldOverhead = 32
+)
+
+// errHeaders refuses a request that HTTP/2 would not send to the active server: nothing was done.
+var errHeaders = wire.Refuse(wire.TypeInvalid, "the headers are too large to forward the request to the active server")
+
+// headerSize returns the size of the headers of a request in HTTP/2, where its first line is four headers.
+func headerSize(r *http.Request) int {
+	size := len(":method:scheme:authority:path") + 4*fieldOverhead + len(r.Method) + len(r.URL.Scheme) + len(r.Host) + len(r.URL.RequestURI())
+	for name, values := range r.Header {
+		for _, value := range values {
+			size += len(name) + len(value) + fieldOverhead
+		}
+	}
+	return size
 }
 
 // relay answers the client.

@@ -114,6 +114,8 @@ func TestARequestHasTheSameAnswerWhicheverServerGetsIt(t *testing.T) {
 		check(200, http.MethodPost, path+"/release", `{`+claim+`}`, bearer...)
 		check(400, http.MethodPost, path+"/acquire", `{"owner_id":"a","ttl_ms":60000,"TTL_MS":1}`, bearer...)
 		check(400, http.MethodPost, path+"/acquire?wait=soon", `{"owner_id":"a","ttl_ms":60000}`, bearer...)
+		check(422, http.MethodPost, path+"/acquire?wait=-1s", `{"owner_id":"a","ttl_ms":60000}`, bearer...)
+		check(422, http.MethodGet, path+"?wait=-1s", "", bearer...)
 		check(413, http.MethodPost, path+"/acquire", strings.Repeat(" ", 501), bearer...)
 		check(415, http.MethodPost, path+"/acquire", `{}`, append(bearer, "Content-Type", "text/plain")...)
 		check(422, http.MethodPost, "/v1/locks/short%2Fx/acquire", `{"owner_id":"a","ttl_ms":600000}`, bearer...)
@@ -625,6 +627,49 @@ func TestManyWaitsAreFewConnectionsBetweenServers(t *testing.T) {
 	wg.Wait()
 	servetest.AwaitWaiters(t, active.Server, 0) // they hung up
 	require.NoError(t, active.Client.Release(t.Context(), held.Claim))
+}
+
+// HTTP/2 refuses to send headers above the active server's limit. That is the client's mistake: the server continues to
+// forward other requests.
+func TestARequestWhoseHeadersCannotBeForwardedIsRefusedAlone(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		headers, size int
+		status        int
+	}{
+		"one large header":           {1, 17 << 10, http.StatusBadRequest},
+		"many small headers":         {600, 1, http.StatusBadRequest},
+		"control: one that fits":     {1, 14 << 10, http.StatusOK},
+		"control: as many as do fit": {300, 1, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := leasetest.NewStore()
+			active := servetest.NewPeer(t, store, -1)
+			front := httptest.NewUnstartedServer(active.Server.Handler())
+			active.Server.Configure(front.Config)
+			front.Config.MaxHeaderBytes = 16 << 10 // as Serve has it
+			front.Start()
+			t.Cleanup(front.Close)
+			active.Election.Believe(active.HTTP.URL)
+			servetest.AwaitMetric(t, active.Server, "lock_server_active", 1)
+			other := servetest.NewPeer(t, store, -1)
+			other.Election.Believe(front.URL)
+			servetest.AwaitMetric(t, other.Server, "lock_server_forwards", 1)
+			var header []string
+			for i := range c.headers {
+				header = append(header, fmt.Sprintf("X-%d", i), strings.Repeat("x", c.size))
+			}
+			for _, query := range []string{"", "?wait=1s"} {
+				a := send(t, other.HTTP, http.MethodPost, "/v1/locks/job/acquire"+query, `{"owner_id":"a","ttl_ms":60000,"idempotency_key":"k"}`, header...)
+				assert.Equal(t, c.status, a.status, a.body)
+			}
+			_, err := other.Client.Acquire(t.Context(), servetest.Ask("other", "a"))
+			require.NoError(t, err)
+			assert.Zero(t, forwarded(t, other, "failed"))
+			assert.Positive(t, forwarded(t, other, "answered"))
+		})
+	}
 }
 
 // A slowStore takes a time for each operation.

@@ -72,7 +72,7 @@ func New(c Config) (*Server, error) {
 		ReadTimeout:       c.ReadTimeout,
 		WriteTimeout:      c.writeTimeout(),
 		IdleTimeout:       c.IdleTimeout,
-		MaxHeaderBytes:    16 << 10,
+		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          log.New(&httpLog{c.Logger}, "", 0),
 	}
 	s.Configure(s.http)
