@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"math/big"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -108,4 +109,37 @@ func TestAForwardedRequestHasOnlyTheRightsThatBothServersGrant(t *testing.T) {
 			assert.Equal(t, c.status, a.status, a.body)
 		})
 	}
+}
+
+// A client cannot speak for a server: its own headers between servers, and those of its connection, end where the request
+// arrives. The last header is the control.
+func TestAForwardedRequestHasNoHopHeadersOfItsClient(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan http.Header, 1)
+	active := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/locks/job" {
+			arrived <- r.Header
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	active.Config.Protocols = new(http.Protocols)
+	active.Config.Protocols.SetUnencryptedHTTP2(true)
+	active.Start()
+	t.Cleanup(active.Close)
+	p := servetest.NewPeerOf(t, leaseserver.Config{})
+	p.Election.Believe(active.URL)
+	servetest.AwaitMetric(t, p.Server, "lock_server_forwards", 1)
+	const forged = "forged"
+	a := send(t, p.HTTP, http.MethodGet, "/v1/locks/job", "",
+		"Pglatch-Peer-Token", forged, "Pglatch-Client-Certificate", forged, "Pglatch-Waited-Ms", forged, "Pglatch-Active-Process", forged,
+		"Connection", "X-Private", "X-Private", forged, "Te", "trailers", "Proxy-Authorization", forged, "Idempotency-Key", forged, "X-Kept", "kept")
+	require.Equal(t, http.StatusNoContent, a.status, a.body)
+	got := <-arrived
+	for name, values := range got {
+		assert.NotContains(t, values, forged, name)
+	}
+	assert.NotContains(t, got, "Te")
+	assert.NotContains(t, got, "Connection")
+	assert.Equal(t, []string{"kept"}, got["X-Kept"])
+	assert.NotEmpty(t, got["Pglatch-Forwarded"])
 }

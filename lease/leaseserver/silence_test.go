@@ -140,6 +140,39 @@ func TestAWaitBehindOthersEndsWithHeldIfTheStoreSaysSo(t *testing.T) {
 	}
 }
 
+// The store is away under all servers, while one of them is active. The control asks them again when it is back.
+func TestWhileTheStoreIsSilentUnderAllServersNoneSaysThatALockIsHeld(t *testing.T) {
+	t.Parallel()
+	store := newSilent()
+	var peers []servetest.Peer
+	for range 3 {
+		peers = append(peers, servetest.NewPeerOf(t, leaseserver.Config{Store: plainStore{store}, StoreTimeout: 500 * time.Millisecond}))
+	}
+	servetest.Elect(t, peers, 0)
+	_, err := peers[0].Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
+	require.NoError(t, err)
+	store.hush()
+	var wg sync.WaitGroup
+	for _, p := range peers {
+		client := servetest.Client(t, p.HTTP, leasehttp.ClientConfig{Resends: -1})
+		for _, wait := range []time.Duration{0, 100 * time.Millisecond} {
+			wg.Go(func() {
+				_, err := client.AcquireWait(t.Context(), servetest.Ask("job", "other"), wait)
+				if assert.Error(t, err) {
+					assert.NotErrorIs(t, err, lease.ErrHeld)
+					assert.ErrorContains(t, err, "503")
+				}
+			})
+		}
+	}
+	wg.Wait()
+	store.speak()
+	for _, p := range peers {
+		_, err := p.Client.Acquire(t.Context(), servetest.Ask("job", "other"))
+		require.ErrorIs(t, err, lease.ErrHeld)
+	}
+}
+
 func TestWhatTheStoreSaidBeforeItFellSilentIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	store := newSilent()
