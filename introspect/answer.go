@@ -30,7 +30,9 @@ type Answer struct {
 
 // A Process describes a process that answers.
 type Process struct {
-	ID      string        `json:"id"` // random, constant while the process runs
+	ID string `json:"id"` // random, constant while the process runs
+	// Service is Config.Service of the first Locker, election or group that has one. The locks, waits, elections
+	// and groups of another service name it.
 	Service string        `json:"service"`
 	Version string        `json:"version,omitempty"`
 	Host    string        `json:"host"`
@@ -81,6 +83,7 @@ type Lock struct {
 	Age       time.Duration `json:"age_ns"` // since the grant
 	Label     string        `json:"label,omitempty"`
 	Group     string        `json:"group,omitempty"`      // the group of shards that it belongs to
+	Service   string        `json:"service,omitempty"`    // of the Locker; "" = Process.Service
 	Session   uint32        `json:"session"`              // the session that holds it: the pid in pg_locks
 	Beside    int           `json:"beside,omitempty"`     // other keys on the session, which end with it
 	Doubtful  bool          `json:"doubtful,omitempty"`   // the server has not answered in time
@@ -102,6 +105,7 @@ type Wait struct {
 	Age       time.Duration   `json:"age_ns"`            // since the call, over all wait steps
 	Left      time.Duration   `json:"left_ns,omitempty"` // until its deadline; 0 = it has none
 	Label     string          `json:"label,omitempty"`
+	Service   string          `json:"service,omitempty"` // of the Locker; "" = Process.Service
 	Ahead     int             `json:"ahead"`             // requests of this process that come before it
 	Session   uint32          `json:"session,omitempty"` // the session that waits at the server for the key; 0 = none at present
 	// Holds are the keys that the caller of the request holds while it waits.
@@ -110,16 +114,17 @@ type Wait struct {
 
 // An Election describes an election that a process takes part in.
 type Election struct {
-	Name   string          `json:"name"`
-	Key    string          `json:"key"`
-	Tags   []namespace.Tag `json:"tags"`             // the locks that it uses; the first is the one that decides
-	Class  uint32          `json:"class"`            // classid of its further locks, which are single keys
-	Node   string          `json:"node"`             // this candidate
-	State  string          `json:"state"`            // leader.State, as text
-	Age    time.Duration   `json:"age_ns"`           // of the state
-	Leader string          `json:"leader,omitempty"` // the leader that it knows of, which can be itself
-	Term   string          `json:"term,omitempty"`   // of this node's leadership
-	Lease  time.Duration   `json:"lease_ns"`
+	Name    string          `json:"name"`
+	Key     string          `json:"key"`
+	Tags    []namespace.Tag `json:"tags"`              // the locks that it uses; the first is the one that decides
+	Class   uint32          `json:"class"`             // classid of its further locks, which are single keys
+	Node    string          `json:"node"`              // this candidate
+	Service string          `json:"service,omitempty"` // of the election; "" = Process.Service
+	State   string          `json:"state"`             // leader.State, as text
+	Age     time.Duration   `json:"age_ns"`            // of the state
+	Leader  string          `json:"leader,omitempty"`  // the leader that it knows of, which can be itself
+	Term    string          `json:"term,omitempty"`    // of this node's leadership
+	Lease   time.Duration   `json:"lease_ns"`
 	// StandsBack: the candidate leaves the next leadership to another one.
 	StandsBack bool   `json:"stands_back,omitempty"`
 	Session    uint32 `json:"session,omitempty"` // the session on which it leads or waits; 0 = none
@@ -131,12 +136,13 @@ type Election struct {
 // A Group describes a group of shards that a process takes part in. The shards that it owns are
 // Locks, up to the question's limit. For the rest, the group identifies the owner.
 type Group struct {
-	Name    string        `json:"name"`    // "tenant=7"
-	Number  int           `json:"number"`  // of its namespace
-	Members namespace.Tag `json:"members"` // the lock that all members share
-	Node    string        `json:"node"`    // this member
-	Session uint32        `json:"session"` // the session that carries its shards
-	Owned   int           `json:"owned"`   // shards on the session
+	Name    string        `json:"name"`              // "tenant=7"
+	Number  int           `json:"number"`            // of its namespace
+	Members namespace.Tag `json:"members"`           // the lock that all members share
+	Node    string        `json:"node"`              // this member
+	Service string        `json:"service,omitempty"` // of the node; "" = Process.Service
+	Session uint32        `json:"session"`           // the session that carries its shards
+	Owned   int           `json:"owned"`             // shards on the session
 }
 
 // A HandOver describes a change of leader.

@@ -16,7 +16,8 @@ type Config struct {
 	HideEntities bool
 
 	// Service and Version name the program. "" = the last element of the main module's path, and
-	// its version, from the build information.
+	// its version, from the build information. Lockers of one process can have different services: each
+	// lock, wait, election and group of shards is shown under its own.
 	Service, Version string
 
 	// AllowAsk lets others request the release of a lock. advisory.Lock.Asked reports the request.

@@ -68,7 +68,7 @@ func (a Answers) Cycles() (cycles []Cycle) {
 			for _, held := range w.Holds {
 				byLock[held] = append(byLock[held], len(steps))
 			}
-			steps = append(steps, Step{p.Process, w})
+			steps = append(steps, Step{p.Process.As(w.Service), w})
 		}
 	}
 	shared := a.sharedLocks()

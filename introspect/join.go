@@ -42,7 +42,8 @@ type Member struct {
 // A Membership is a Source that answers. A nil Membership does not answer.
 type Membership struct {
 	Member
-	of *responder
+	of    *responder
+	place int // among those that joined
 }
 
 var registry struct {
@@ -71,6 +72,8 @@ func Join(m Member) *Membership {
 	member := &Membership{Member: m, of: r}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.joined++
+	member.place = r.joined
 	r.members[member] = struct{}{}
 	return member
 }

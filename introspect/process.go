@@ -46,6 +46,12 @@ func random() string {
 	return hex.EncodeToString(b)
 }
 
+// As returns the process under the service of one of its parts, such as Lock.Service. "" does not change it.
+func (p Process) As(service string) Process {
+	p.Service = cmp.Or(service, p.Service)
+	return p
+}
+
 // String returns text such as "billing@web-1 (4711)".
 func (p Process) String() string {
 	return p.Service + "@" + p.Host + " (" + strconv.Itoa(p.PID) + ")"

@@ -40,6 +40,7 @@ type responder struct {
 
 	mu      sync.Mutex
 	members map[*Membership]struct{}
+	joined  int                // members so far
 	cancel  context.CancelFunc // of the goroutine that runs
 }
 
@@ -68,10 +69,11 @@ func (r *responder) run(ctx context.Context) {
 		if pause.For(ctx, delay) != nil || r.idle() {
 			return
 		}
-		m := r.any()
-		if m == nil {
+		all := r.sources()
+		if len(all) == 0 {
 			return
 		}
+		m := all[failures%len(all)] // the settings of any member may serve to connect
 		conn, err := m.dialer().Listen(ctx, askChannel)
 		if err == nil {
 			failures = 0
@@ -90,16 +92,6 @@ func (r *responder) run(ctx context.Context) {
 		failures++
 		delay = pause.Backoff(failures, listenAfter, maxPause)
 	}
-}
-
-// any returns a member, whose settings serve to connect; nil if the last member has just left.
-func (r *responder) any() *Membership {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for m := range r.members {
-		return m
-	}
-	return nil
 }
 
 // serve answers until the connection ends. It returns nil when nobody needs the connection any more.
@@ -160,14 +152,16 @@ func (r *responder) answer(q Question, asker rights) *Answer {
 	if q.Limit <= 0 || q.Limit > MaxLimit {
 		q.Limit = DefaultLimit
 	}
-	a := &Answer{}
+	a, named := &Answer{}, false
 	r.each(func(m *Membership) {
 		part, hides := Answer{}, m.Config.hides(asker)
 		if _, entity, _ := strings.Cut(q.Prefix, "/"); entity == "" || !hides {
 			m.Source.Answer(q, &part)
 		}
-		if a.Process.ID == "" || m.Config.Service != "" {
-			a.Process = m.Config.process(time.Now())
+		process := m.Config.process(time.Now())
+		part.services(func(s *string) { *s = process.Service })
+		if a.Process.ID == "" || m.Config.Service != "" && !named {
+			a.Process, named = process, m.Config.Service != ""
 		}
 		if hides {
 			part.hide()
@@ -179,10 +173,31 @@ func (r *responder) answer(q Question, asker rights) *Answer {
 	if a.Process.ID == "" {
 		a.Process = Config{}.process(time.Now())
 	}
+	a.services(func(s *string) {
+		if *s == a.Process.Service {
+			*s = ""
+		}
+	})
 	a.sort()
 	a.Locks = a.Locks[:min(len(a.Locks), q.Limit)]
 	a.Waits = a.Waits[:min(len(a.Waits), q.Limit)]
 	return a
+}
+
+// services calls f with the service of each lock, wait, election and group.
+func (a *Answer) services(f func(service *string)) {
+	for i := range a.Locks {
+		f(&a.Locks[i].Service)
+	}
+	for i := range a.Waits {
+		f(&a.Waits[i].Service)
+	}
+	for i := range a.Elections {
+		f(&a.Elections[i].Service)
+	}
+	for i := range a.Groups {
+		f(&a.Groups[i].Service)
+	}
 }
 
 // hide removes what the process does not show.
@@ -243,7 +258,7 @@ func (r *responder) each(f func(*Membership)) {
 	}
 }
 
-// sources returns the members, in no order.
+// sources returns the members, in the order in which they joined.
 func (r *responder) sources() []*Membership {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,6 +266,7 @@ func (r *responder) sources() []*Membership {
 	for m := range r.members {
 		all = append(all, m)
 	}
+	slices.SortFunc(all, func(a, b *Membership) int { return cmp.Compare(a.place, b.place) })
 	return all
 }
 

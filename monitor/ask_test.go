@@ -3,6 +3,7 @@ package monitor_test
 import (
 	"context"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -91,6 +93,32 @@ func TestTheNameOfAHashedKeyAndSinceWhenItIsHeldComeFromItsProcess(t *testing.T)
 		l = until(t, unasked, toldBy(monitor.SourceFirstSeen)).Locks[0]
 		assert.True(t, strings.HasPrefix(l.Key.Text, "@"), "control: PostgreSQL does not know")
 	})
+}
+
+func TestTwoLockersOfAProcessAreNamedByTheirServices(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	for i, service := range []string{"billing", "report"} {
+		l, err := advisory.Open(t.Context(), advisory.Config{
+			DSN: dsn, ApplicationName: "app", SessionTTL: time.Minute, Answer: introspect.Config{Service: service, Version: "v1"},
+		})
+		require.NoError(t, err)
+		t.Cleanup(l.Close)
+		acquire(t, l, orders.ID(int64(i)))
+	}
+	m := open(t, monitor.Config{DSN: dsn})
+	until(t, m, func(s monitor.Snapshot) bool { return len(s.Locks) == 2 && len(s.Answers.Answers) == 1 })
+	page := get(t, m.Page(), "/").Body.String()
+	assert.Contains(t, page, "app (billing)")
+	assert.Contains(t, page, "app (report)")
+	var places []string
+	for _, id := range regexp.MustCompile(`key\?id=[^"&]*`).FindAllString(page, -1) {
+		place := regexp.MustCompile(`(billing v1|report), process \d+`).FindString(get(t, m.Page(), "/"+id).Body.String())
+		if !slices.Contains(places, strings.Split(place, ",")[0]) {
+			places = append(places, strings.Split(place, ",")[0])
+		}
+	}
+	assert.ElementsMatch(t, []string{"billing v1", "report"}, places)
 }
 
 func TestRedactHidesWhatProcessesSay(t *testing.T) {

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type Victim struct {
 	Loses           []Loss             `json:"loses"`
 	Terminated      bool               `json:"terminated"`
 	process         *introspect.Answer // the process that owns the session
+	owner           string             // the ID of that process; "" = unknown
 }
 
 // A Loss is a key that a session holds or waits for.
@@ -116,8 +118,8 @@ func (s *Victim) learn(v View) {
 	}
 	for i := range v.Answers.Answers {
 		a := &v.Answers.Answers[i]
-		if a.Session == s.PID || s.Process == overview.ProcessName(a.Process) {
-			s.process, s.Process = a, overview.ProcessName(a.Process)
+		if a.Session == s.PID || s.owner != "" && a.Process.ID == s.owner {
+			s.process, s.Process = a, cmp.Or(s.Process, overview.ProcessName(a.Process))
 		}
 	}
 }
@@ -132,7 +134,7 @@ func (s *Victim) add(r *overview.Row, p overview.Party, waits bool) {
 	}
 	s.Loses = append(s.Loses, l)
 	if p.Process != nil {
-		s.Process = overview.ProcessName(*p.Process)
+		s.Process, s.owner = overview.ProcessName(*p.Process), p.Process.ID
 	}
 }
 

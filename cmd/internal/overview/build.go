@@ -23,7 +23,7 @@ type claim struct {
 // A told is a process's data about a hold.
 type told struct {
 	introspect.Lock
-	by *introspect.Process
+	by *introspect.Process // as the part that holds it
 }
 
 // A builder builds rows.
@@ -86,8 +86,12 @@ func (b *builder) learn(s monitor.Snapshot, known []namespace.Key) {
 }
 
 func (b *builder) learnAnswer(a *introspect.Answer) {
-	process := &a.Process
+	as := func(service string) *introspect.Process {
+		process := a.Process.As(service)
+		return &process
+	}
 	for _, l := range a.Locks {
+		process := as(l.Service)
 		b.told[claim{l.Tag, l.Session}] = told{l, process}
 		b.processes[l.Session] = process
 		if l.Semaphore != "" && !Hidden(l.Semaphore) {
@@ -102,11 +106,11 @@ func (b *builder) learnAnswer(a *introspect.Answer) {
 		}
 	}
 	for _, g := range a.Groups {
-		b.processes[g.Session] = process
+		b.processes[g.Session] = as(g.Service)
 	}
 	for _, w := range a.Waits {
 		if w.Session != 0 {
-			b.processes[w.Session] = process
+			b.processes[w.Session] = as(w.Service)
 		}
 		if !w.Semaphore {
 			b.name(w.Tag, w.Key)
@@ -123,7 +127,7 @@ func (b *builder) learnAnswer(a *introspect.Answer) {
 			continue // it is in no database
 		}
 		if e.Session != 0 {
-			b.processes[e.Session] = process
+			b.processes[e.Session] = as(e.Service)
 		}
 		b.name(e.Tags[0], e.Key)
 		r := b.row(e.Tags[0])
@@ -315,8 +319,9 @@ func (b *builder) addWaits() {
 			case r == nil:
 				r = b.row(w.Tag)
 			}
+			process := a.Process.As(w.Service)
 			r.Waiters = append(r.Waiters, Party{
-				Name: ProcessName(a.Process), PID: w.Session, Shared: w.Shared, Age: w.Age, Exact: true, Label: w.Label, Left: w.Left, Process: &a.Process,
+				Name: ProcessName(process), PID: w.Session, Shared: w.Shared, Age: w.Age, Exact: true, Label: w.Label, Left: w.Left, Process: &process,
 			})
 		}
 	}
@@ -338,6 +343,7 @@ func (b *builder) addCandidate(r *Row, a *introspect.Answer, e introspect.Electi
 	if e.State == "stopped" {
 		return
 	}
+	process := a.Process.As(e.Service)
 	note := "node " + e.Node + ", " + e.State
 	if e.StandsBack {
 		note += ", stands back"
@@ -350,9 +356,9 @@ func (b *builder) addCandidate(r *Row, a *introspect.Answer, e introspect.Electi
 	}
 	for i := range r.Holders {
 		if h := &r.Holders[i]; e.Session != 0 && h.PID == e.Session {
-			h.Name, h.Process, h.Age, h.Exact, h.Note = ProcessName(a.Process), &a.Process, e.Age, true, note
+			h.Name, h.Process, h.Age, h.Exact, h.Note = ProcessName(process), &process, e.Age, true, note
 			return
 		}
 	}
-	r.Waiters = append(r.Waiters, Party{Name: ProcessName(a.Process), PID: e.Session, Age: e.Age, Exact: true, Note: note, Process: &a.Process})
+	r.Waiters = append(r.Waiters, Party{Name: ProcessName(process), PID: e.Session, Age: e.Age, Exact: true, Note: note, Process: &process})
 }

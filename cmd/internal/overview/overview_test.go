@@ -84,6 +84,32 @@ func TestAProcessTellsTheNameTheTimeAndWhoWaitsInIt(t *testing.T) {
 	assert.Equal(t, []string{"billing@web-3:2 1m30s", "billing@web-3:2 30s", "psql ≥300ms"}, waiters, "a wait step is not the wait")
 }
 
+func TestEachRowOfAProcessNamesTheServiceOfItsPart(t *testing.T) {
+	t.Parallel()
+	first, second, third := key(t, "1"), key(t, "2"), key(t, "3")
+	named := func(other string) (all []string) {
+		rows := of(snapshot(held(first.Tag(), 11, "app"), held(second.Tag(), 12, "app"), held(third.Tag(), 13, "app")), introspect.Answers{Answers: []introspect.Answer{{
+			Process: billing(1),
+			Locks: []introspect.Lock{
+				{Key: first.String(), Tag: first.Tag(), Session: 11}, {Key: second.String(), Tag: second.Tag(), Session: 12, Service: other},
+			},
+			Waits:     []introspect.Wait{{Key: first.String(), Tag: first.Tag(), Service: other}},
+			Elections: []introspect.Election{{Key: third.String(), Tags: []namespace.Tag{third.Tag()}, State: "leader", Session: 13, Service: other}},
+		}}})
+		overview.Sort(rows, overview.ByKey)
+		for _, r := range rows {
+			for _, p := range append(r.Holders, r.Waiters...) {
+				all = append(all, r.Key+" "+p.Name)
+				assert.Equal(t, p.Name, overview.ProcessName(*p.Process), "in a document, too")
+			}
+		}
+		return all
+	}
+	assert.Equal(t, []string{"order/1 billing@web-3:1", "order/1 report@web-3:1", "order/2 report@web-3:1", "order/3 report@web-3:1"}, named("report"))
+	assert.Equal(t, []string{"order/1 billing@web-3:1", "order/1 billing@web-3:1", "order/2 billing@web-3:1", "order/3 billing@web-3:1"}, named(""),
+		"control: of one service, or of a version that does not name the services of parts")
+}
+
 func TestWithoutAnswersPostgreSQLIsBelieved(t *testing.T) {
 	t.Parallel()
 	k := key(t, "42")

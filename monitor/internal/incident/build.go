@@ -129,6 +129,7 @@ type said struct {
 func (b *builder) processes() (all []said) {
 	add := func(a *introspect.Answer, p Process) {
 		p.ID, p.Service, p.Version, p.Host, p.PID, p.Age = a.Process.ID, quote(a.Process.Service), quote(a.Process.Version), quote(a.Process.Host), a.Process.PID, a.Process.Age
+		p.Several = several(a)
 		p.Holds, p.Waits, p.Complete = a.AllLocks, a.AllWaits, a.AllLocks == len(a.Locks)
 		p.Name = cmp.Or(b.in.Names[p.Listener], p.Name, p.Service+"@"+p.Host)
 		all = append(all, said{&p, a, max(0, b.in.At.Sub(p.LastSpoke))})
@@ -160,6 +161,17 @@ func (b *builder) processes() (all []said) {
 	}
 	return all
 }
+
+// several reports whether the parts of a process are of several services.
+func several(a *introspect.Answer) bool {
+	return slices.ContainsFunc(a.Locks, func(l introspect.Lock) bool { return l.Service != "" }) ||
+		slices.ContainsFunc(a.Waits, func(w introspect.Wait) bool { return w.Service != "" }) ||
+		slices.ContainsFunc(a.Elections, func(e introspect.Election) bool { return e.Service != "" }) ||
+		slices.ContainsFunc(a.Groups, func(g introspect.Group) bool { return g.Service != "" })
+}
+
+// service returns the service of a part of the process. A process whose parts are all of one service names it once.
+func (s said) service(part string) string { return quote(cmp.Or(part, s.answer.Process.Service)) }
 
 // key returns the key of a tag, and creates it if necessary.
 func (b *builder) key(tag namespace.Tag, text, ns string, shown bool) *Key {
@@ -201,7 +213,7 @@ func (b *builder) holdsOf(s said) {
 			h.Count++
 			h.Age = max(h.Age, age)
 		} else {
-			h.Process, h.Age, h.Exact = s.process, age, true
+			h.Process, h.Service, h.Age, h.Exact = s.process, s.service(l.Service), age, true
 		}
 		h.Beside, h.Doubtful, h.Asked = l.Beside, h.Doubtful || l.Doubtful, h.Asked || l.Asked
 		if l.Label != "" && !b.in.HideLabels {
@@ -244,7 +256,7 @@ func (b *builder) waitsOf(s said) {
 		text, shown := b.in.Text(a.Tag, a.Key)
 		k := b.key(a.Tag, text, namespaceOf(a.Key), shown)
 		w := &Waiter{
-			Session: Session{PID: a.Session}, Tag: a.Tag, Process: s.process, Shared: a.Shared, Age: a.Age + s.lag, Left: a.Left, Label: quote(a.Label),
+			Session: Session{PID: a.Session}, Tag: a.Tag, Process: s.process, Service: s.service(a.Service), Shared: a.Shared, Age: a.Age + s.lag, Left: a.Left, Label: quote(a.Label),
 			Ahead: a.Ahead, Holds: a.Holds, tags: tags, row: -1, Inside: true,
 		}
 		if b.in.HideLabels {

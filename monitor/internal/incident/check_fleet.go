@@ -16,7 +16,7 @@ func twoLeaders(m *Memory, p *Picture) (all []Verdict) {
 		v.Who = nil
 		for _, l := range leaders {
 			v.concerns(l.Node)
-			v.Evidence = append(v.Evidence, fmt.Sprintf("%s (%s) leads for %s, term %s, session %d", l.Node, l.Process.Name, Age(l.Age), or(l.Term, "unknown"), l.Session))
+			v.Evidence = append(v.Evidence, fmt.Sprintf("%s (%s) leads for %s, term %s, session %d", l.Node, l.Who(), Age(l.Age), or(l.Term, "unknown"), l.Session))
 		}
 		v.Advice = "Stop one now. Then find out why: two databases or keys under one name, a pooler in between, or a lease backend whose clock was set."
 		all = append(all, v)
@@ -54,9 +54,9 @@ func noLeader(m *Memory, p *Picture) (all []Verdict) {
 		}
 		v := about(e, NoLeader, Critical, fmt.Sprintf("Nobody leads %s for %s.", e.Name, Age(lasted)))
 		for _, c := range e.Members {
-			line := fmt.Sprintf("%s (%s): %s for %s", c.Node, c.Process.Name, c.State, Age(c.Age))
+			line := fmt.Sprintf("%s (%s): %s for %s", c.Node, c.Who(), c.State, Age(c.Age))
 			if c.Process.Silent {
-				line = fmt.Sprintf("%s (%s): silent", c.Node, c.Process.Name)
+				line = fmt.Sprintf("%s (%s): silent", c.Node, c.Who())
 			}
 			if c.Err != "" {
 				line += ": " + c.Err
@@ -85,7 +85,7 @@ func electionClashes(_ *Memory, p *Picture) (all []Verdict) {
 		v := about(e, ElectionClash, Critical, fmt.Sprintf("The elections %s have one key, %s: one of them leads, and the others never do.", e.Name, e.Key))
 		for _, name := range e.Names {
 			i := slices.IndexFunc(e.Members, func(m Member) bool { return m.Name == name })
-			v.Evidence = append(v.Evidence, fmt.Sprintf("%s (%s) calls it %s", e.Members[i].Node, e.Members[i].Process.Name, name))
+			v.Evidence = append(v.Evidence, fmt.Sprintf("%s (%s) calls it %s", e.Members[i].Node, e.Members[i].Who(), name))
 		}
 		v.Advice = "Give each election a key of its own. A renamed election appears here as long as old and new replicas run."
 		all = append(all, v)
@@ -103,7 +103,7 @@ func cannotConnect(m *Memory, p *Picture) (all []Verdict) {
 				continue
 			}
 			v := about(e, CannotConnect, Warning, fmt.Sprintf("%s cannot take part in the election %s.", c.Node, e.Name))
-			v.Subject, v.Evidence, v.Who = e.Name+" "+c.Node, []string{c.Err, place(c.Process)}, []string{c.Node}
+			v.Subject, v.Evidence, v.Who = e.Name+" "+c.Node, []string{c.Err, place(c.Process.as(c.Service))}, []string{c.Node}
 			v.Advice = "This node could not succeed the leader. Its error says what is missing: password, rights, table, network, or connections."
 			all = append(all, v)
 		}

@@ -151,7 +151,7 @@ func silentHolders(m *Memory, p *Picture) (all []Verdict) {
 				leads[h.Process] = leads[h.Process] || k.Leads()
 				continue
 			}
-			v := of(k, HolderSilent, Critical, fmt.Sprintf("%s holds %s and has not answered for %s.", h.Who(), k.Text, Age(quiet)), h.describe(), waits(k), place(h.Process))
+			v := of(k, HolderSilent, Critical, fmt.Sprintf("%s holds %s and has not answered for %s.", h.Who(), k.Text, Age(quiet)), h.describe(), waits(k), place(h.Process.as(h.Service)))
 			v.Subject = number(h.PID)
 			v.Advice = advice
 			if e != nil {

@@ -18,7 +18,7 @@ func (b *builder) groupElections(all []said) {
 			a := &s.answer.Elections[i]
 			e := b.election(byID, a)
 			m := Member{
-				Process: s.process, Name: quote(a.Name), Node: quote(a.Node), State: quote(a.State), Age: a.Age + s.lag, Lease: a.Lease, Leader: quote(a.Leader), Term: quote(a.Term), Err: legible.Quote(a.Error, 4*mostShown), Session: a.Session,
+				Process: s.process, Service: s.service(a.Service), Name: quote(a.Name), Node: quote(a.Node), State: quote(a.State), Age: a.Age + s.lag, Lease: a.Lease, Leader: quote(a.Leader), Term: quote(a.Term), Err: legible.Quote(a.Error, 4*mostShown), Session: a.Session,
 			}
 			for _, h := range a.HandOvers {
 				m.HandOvers = append(m.HandOvers, HandOver{h.Age + s.lag, quote(h.Node), quote(h.Term)})
@@ -79,7 +79,7 @@ func (b *builder) electionHolders() {
 		e.Holder = k.Holders[0]
 		for _, m := range e.Members {
 			if e.Holder.Process == nil && m.Session == e.Holder.PID && m.Session != 0 {
-				e.Holder.Process, e.Holder.Age, e.Holder.Exact = m.Process, m.Age, m.State == "leader"
+				e.Holder.Process, e.Holder.Service, e.Holder.Age, e.Holder.Exact = m.Process, m.Service, m.Age, m.State == "leader"
 			}
 		}
 	}
@@ -92,12 +92,12 @@ func (b *builder) electionHolders() {
 			for _, m := range e.Members {
 				for _, w := range k.Waiters {
 					if w.Process == nil && w.PID == m.Session && m.Session != 0 {
-						w.Process = m.Process
+						w.Process, w.Service = m.Process, m.Service
 					}
 				}
 				for _, h := range k.Holders {
 					if h.Process == nil && h.PID == m.Session && m.Session != 0 {
-						h.Process = m.Process
+						h.Process, h.Service = m.Process, m.Service
 					}
 				}
 			}
@@ -163,16 +163,16 @@ func (b *builder) clashes(all []said) {
 				elections[t] = true
 			}
 		}
-		see := func(tag namespace.Tag, text string) {
+		see := func(tag namespace.Tag, text, service string) {
 			if n, ok := tag.NamespaceNumber(); ok && namespaceOf(text) != "" && !elections[tag] {
-				note(n, quote(namespaceOf(text)), s.process.Name)
+				note(n, quote(namespaceOf(text)), s.process.part(s.service(service)))
 			}
 		}
 		for _, l := range s.answer.Locks {
-			see(l.Tag, l.Key)
+			see(l.Tag, l.Key, l.Service)
 		}
 		for _, w := range s.answer.Waits {
-			see(w.Tag, w.Key)
+			see(w.Tag, w.Key, w.Service)
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(names)) {

@@ -93,6 +93,7 @@ type Holder struct {
 	Session
 	Tag      namespace.Tag // of a semaphore, the slot
 	Process  *Process      // nil = no answering process reports this hold
+	Service  string        // of the part of the process that holds it; "" = unknown
 	Prepared bool
 	Shared   bool
 	Age      time.Duration
@@ -109,7 +110,7 @@ type Holder struct {
 func (h *Holder) Who() string {
 	switch {
 	case h.Process != nil:
-		return h.Process.Name
+		return h.Process.part(h.Service)
 	case h.Prepared:
 		return "a prepared transaction"
 	case h.Name == "":
@@ -118,11 +119,20 @@ func (h *Holder) Who() string {
 	return h.Name
 }
 
+// Place names the program and its host; "" = unknown.
+func (h *Holder) Place() string {
+	if h.Process == nil || h.Process.Host == "" {
+		return ""
+	}
+	return h.Process.as(h.Service).Place()
+}
+
 // A Waiter is a request for a key, or a session that no process reports as its own.
 type Waiter struct {
 	Session
 	Tag     namespace.Tag
 	Process *Process // nil = as with Holder
+	Service string   // as with Holder
 	Shared  bool
 	Age     time.Duration
 	Left    time.Duration // 0 = no limit
@@ -138,7 +148,7 @@ type Waiter struct {
 func (w *Waiter) Who() string {
 	switch {
 	case w.Process != nil:
-		return w.Process.Name
+		return w.Process.part(w.Service)
 	case w.Name == "":
 		return "session " + number(w.PID)
 	}
@@ -154,11 +164,30 @@ type Process struct {
 	Listener               uint32 // the session with which it answers
 	Holds, Waits           int
 	Complete               bool // the answer has all its locks
+	Several                bool // its parts are of several services
 	// Silent: it did not answer. The rest is from its last answer.
 	Silent     bool
 	LastSpoke  time.Time // zero = it never answered us
 	Clock      time.Duration
 	ClockError time.Duration // the possible error of Clock
+}
+
+// part names a part of the process, with its service if another part has another one.
+func (p *Process) part(service string) string {
+	if !p.Several || service == "" {
+		return p.Name
+	}
+	return p.Name + " (" + service + ")"
+}
+
+// as returns the process as its part of a service. The version is that of the process's own service.
+func (p *Process) as(service string) *Process {
+	if service == "" || service == p.Service {
+		return p
+	}
+	part := *p
+	part.Service, part.Version = service, ""
+	return &part
 }
 
 // Place names the program and its host.
@@ -184,6 +213,7 @@ type Election struct {
 // A Member is a candidate of an election.
 type Member struct {
 	Process           *Process
+	Service           string // of this candidate
 	Name              string // of the election, as this candidate calls it
 	Node, State       string
 	Age, Lease        time.Duration
@@ -191,6 +221,9 @@ type Member struct {
 	Session           uint32
 	HandOvers         []HandOver
 }
+
+// Who returns the name of its process.
+func (m *Member) Who() string { return m.Process.part(m.Service) }
 
 // A HandOver is a change of leader.
 type HandOver struct {

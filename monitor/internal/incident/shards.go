@@ -5,6 +5,7 @@ import "github.com/pglatch/pglatch/monitor/fleet"
 // A carrier is a session that carries shards.
 type carrier struct {
 	process     *Process
+	service     string
 	group, node string
 	number      int // of the group's namespace
 }
@@ -14,7 +15,7 @@ type carrier struct {
 func (b *builder) groupShards(all []said) {
 	for _, s := range all {
 		for _, g := range s.answer.Groups {
-			b.carriers[g.Session] = carrier{s.process, quote(g.Name), quote(g.Node), g.Number}
+			b.carriers[g.Session] = carrier{s.process, s.service(g.Service), quote(g.Name), quote(g.Node), g.Number}
 			if s.process.Silent {
 				b.out.Hung[[2]string{quote(g.Name), quote(g.Node)}] = s.process
 			}
@@ -35,7 +36,7 @@ func (b *builder) shardHolders() {
 			}
 			k.Kind, k.Group, h.Node = Shard, c.group, c.node
 			if h.Process == nil {
-				h.Process = c.process
+				h.Process, h.Service = c.process, c.service
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func (v *view) election(e *incident.Election) electionView {
 	})
 	for _, m := range members {
 		mv := memberView{
-			Node: m.Node, State: m.State, Process: m.Process.Name, Err: m.Err, Term: m.Term, Silent: m.Process.Silent,
+			Node: m.Node, State: m.State, Process: m.Who(), Err: m.Err, Term: m.Term, Silent: m.Process.Silent,
 			Leads: m.State == "leader" && !m.Process.Silent, Since: v.age("m/"+e.ID+m.Process.ID+m.Node+m.State, m.Age, true),
 		}
 		if m.Session != 0 {

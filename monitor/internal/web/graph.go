@@ -139,6 +139,9 @@ func (d *drawing) process(who string, p *incident.Process) *graphNode {
 	sub, class := "no process answers for it", "other"
 	if p != nil {
 		sub, class = p.Service+" on "+p.Host, "process"
+		if p.Several { // who has the service
+			sub = "on " + p.Host
+		}
 		if p.Silent {
 			sub, class = "silent", "silent"
 		}

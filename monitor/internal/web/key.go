@@ -106,16 +106,9 @@ func (v *view) holder(k *incident.Key, i int, h *incident.Holder) holderView {
 		hv.How += fmt.Sprintf(", by %d requests", h.Count)
 	}
 	if p := h.Process; p != nil {
-		hv.Place, hv.Silent = placeOf(p), p.Silent
+		hv.Place, hv.Silent = h.Place(), p.Silent
 	}
 	return hv
-}
-
-func placeOf(p *incident.Process) string {
-	if p.Host == "" {
-		return ""
-	}
-	return p.Place()
 }
 
 func (v *view) waiter(k *incident.Key, i int, w *incident.Waiter, names map[namespace.Tag]string) waiterView {
