@@ -3,6 +3,7 @@ package introspect
 import (
 	"cmp"
 	"context"
+	"crypto/hpke"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/pgsession"
@@ -246,35 +248,64 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 	}
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	parts := make(map[uint32]*collection, len(silent))
+	return newGathering(c.Reply, private, silent, take).gather(ctx, waiting, conn)
+}
+
+// A gathering takes the answers to a call.
+type gathering struct {
+	reply  string                 // the channel
+	silent []Silent               // sessions without a complete message
+	parts  map[uint32]*collection // of these
+	take   func(session uint32, m message) bool
+}
+
+func newGathering(reply string, private hpke.PrivateKey, silent []Silent, take func(session uint32, m message) bool) *gathering {
+	g := &gathering{reply: reply, silent: silent, parts: make(map[uint32]*collection, len(silent)), take: take}
 	for _, s := range silent {
-		parts[s.Session] = &collection{key: private}
+		g.parts[s.Session] = &collection{key: private}
 	}
-	for len(silent) > 0 {
+	return g
+}
+
+// gather waits until all sessions have sent a message, or until waiting ends. Then it takes what has arrived until then:
+// this process may have had no CPU time. It returns the sessions that are left, and still exist.
+func (g *gathering) gather(ctx, waiting context.Context, conn *pgx.Conn) ([]Silent, error) {
+	for late := false; len(g.silent) > 0; {
 		n, err := conn.WaitForNotification(waiting)
 		switch {
-		case err != nil && ctx.Err() != nil:
-			return silent, context.Cause(ctx)
-		case err != nil && waiting.Err() != nil:
-			return silent, nil
-		case err != nil:
-			return silent, fmt.Errorf("introspect: waiting for answers: %w", err)
-		}
-		p := parts[n.PID]
-		if n.Channel != c.Reply || p == nil {
-			continue
-		}
-		m, complete, err := p.add(n.Payload)
-		if err != nil { // the sender is not pglatch
-			delete(parts, n.PID)
-			continue
-		}
-		if complete && take(n.PID, m) {
-			delete(parts, n.PID)
-			silent = slices.DeleteFunc(silent, func(s Silent) bool { return s.Session == n.PID })
+		case err == nil:
+			g.add(n)
+		case ctx.Err() != nil:
+			return g.silent, context.Cause(ctx)
+		case waiting.Err() == nil:
+			return g.silent, fmt.Errorf("introspect: waiting for answers: %w", err)
+		case late:
+			return g.silent, nil
+		default: // the round trip delivers all notifications that were sent before it
+			late = true
+			if g.silent, err = remaining(ctx, conn, g.silent); err != nil {
+				return g.silent, err
+			}
 		}
 	}
 	return nil, nil
+}
+
+// add takes a part of a message.
+func (g *gathering) add(n *pgconn.Notification) {
+	p := g.parts[n.PID]
+	if n.Channel != g.reply || p == nil {
+		return
+	}
+	m, complete, err := p.add(n.Payload)
+	if err != nil { // the sender is not pglatch
+		delete(g.parts, n.PID)
+		return
+	}
+	if complete && g.take(n.PID, m) {
+		delete(g.parts, n.PID)
+		g.silent = slices.DeleteFunc(g.silent, func(s Silent) bool { return s.Session == n.PID })
+	}
 }
 
 // receives reports whether the connection keeps the notification that it just sent to itself. The server delivers it with
@@ -302,11 +333,7 @@ func notify(ctx context.Context, conn *pgx.Conn, payload string) ([]Silent, erro
 	b.Queue("SELECT pg_catalog.pg_notify($1, $2)", askChannel, payload)
 	results := conn.SendBatch(ctx, &b)
 	rows, _ := results.Query()
-	listeners, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Silent, err error) {
-		err = row.Scan(&s.Session, &s.ApplicationName)
-		s.ApplicationName = strings.TrimPrefix(s.ApplicationName, ListenerPrefix)
-		return s, err
-	})
+	listeners, err := pgx.CollectRows(rows, listener)
 	if closed := results.Close(); err == nil {
 		err = closed
 	}
@@ -314,6 +341,23 @@ func notify(ctx context.Context, conn *pgx.Conn, payload string) ([]Silent, erro
 		return nil, fmt.Errorf("introspect: asking: %w", err)
 	}
 	return listeners, nil
+}
+
+// listener reads a row of listenersSQL.
+func listener(row pgx.CollectableRow) (s Silent, err error) {
+	err = row.Scan(&s.Session, &s.ApplicationName)
+	s.ApplicationName = strings.TrimPrefix(s.ApplicationName, ListenerPrefix)
+	return s, err
+}
+
+// remaining returns the sessions that still exist. A process that ended after the question is not silent.
+func remaining(ctx context.Context, conn *pgx.Conn, silent []Silent) ([]Silent, error) {
+	rows, _ := conn.Query(ctx, listenersSQL, pgx.QueryExecModeExec, ListenerPrefix)
+	now, err := pgx.CollectRows(rows, listener)
+	if err != nil {
+		return silent, fmt.Errorf("introspect: looking who is silent: %w", err)
+	}
+	return slices.DeleteFunc(silent, func(s Silent) bool { return !slices.Contains(now, s) }), nil
 }
 
 // inTheWay reports whether a candidate is in the way of a resignation. It is if it could lead before the

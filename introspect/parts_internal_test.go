@@ -22,7 +22,7 @@ func (p part) Answer(_ Question, into *Answer) {
 	into.Locks = append(into.Locks, Lock{Key: key.String(), Tag: key.Tag()})
 	into.Waits = append(into.Waits, Wait{Key: key.String(), Tag: key.Tag()})
 	into.Elections = append(into.Elections, Election{Key: key.String()})
-	into.Groups = append(into.Groups, Group{Name: key.String()})
+	into.Groups = append(into.Groups, Group{Name: key.String(), Members: key.Tag()})
 }
 
 // answerOf returns the answer of a process with a part of each service.

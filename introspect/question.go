@@ -33,8 +33,8 @@ func (q Question) Matches(tag namespace.Tag, text string) bool {
 // Answers are the results of a question.
 type Answers struct {
 	Answers []Answer // of different processes, by service, host and pid
-	// Silent are the listening sessions of this database that did not answer in time. Their
-	// processes are stopped, cut off, or very busy.
+	// Silent are the listening sessions of this database that did not answer in time, and still exist.
+	// Their processes are stopped, cut off, or very busy.
 	Silent []Silent
 }
 

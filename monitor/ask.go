@@ -19,6 +19,8 @@ const (
 	askEvery   = 900 * time.Millisecond
 	askAgain   = 10 * time.Second // after an error, which will persist: a standby, a pooler
 	askTimeout = 500 * time.Millisecond
+	// How long it waits for a process that did not answer the question before. A busy process needs that time.
+	askLonger = time.Second
 )
 
 // A spot is a session's place at a lock.
@@ -54,7 +56,7 @@ func (m *Monitor) ask(ctx context.Context) {
 	var err error
 	asked := time.Now()
 	if len(m.listeners) > 0 {
-		answers, err = introspect.Ask(ctx, m.conn, introspect.Question{Limit: introspect.MaxLimit, Timeout: askTimeout})
+		answers, err = introspect.Ask(ctx, m.conn, introspect.Question{Limit: introspect.MaxLimit, Timeout: m.askTimeout()})
 	}
 	h := heard{at: time.Now(), answers: answers}
 	switch {
@@ -74,6 +76,16 @@ func (m *Monitor) ask(ctx context.Context) {
 		names[l.Session] = incident.ListenerName(l.ApplicationName)
 	}
 	m.heard.silence = newSilence(asked, h.answers, names, m.memos)
+}
+
+// askTimeout returns how long to wait for silent processes: longer, once, if one of them was silent for the first time.
+func (m *Monitor) askTimeout() time.Duration {
+	for _, n := range m.unanswered {
+		if n == 1 {
+			return askLonger
+		}
+	}
+	return askTimeout
 }
 
 // index indexes the answers by key and session. Silent processes count with their last answer.
@@ -122,7 +134,9 @@ type memo struct {
 // remember keeps the last answer of each listening process, for the time when it is silent.
 func (m *Monitor) remember() {
 	memos := make(map[uint32]memo, len(m.heard.answers.Answers))
+	unanswered := make(map[uint32]int, len(m.heard.answers.Silent))
 	for _, s := range m.heard.answers.Silent {
+		unanswered[s.Session] = m.unanswered[s.Session] + 1
 		if old, ok := m.memos[s.Session]; ok {
 			memos[s.Session] = old
 		}
@@ -131,7 +145,7 @@ func (m *Monitor) remember() {
 		memos[a.Session] = memo{a, m.heard.at}
 	}
 	if m.heard.problem == "" {
-		m.memos = memos
+		m.memos, m.unanswered = memos, unanswered
 	}
 }
 
@@ -154,7 +168,7 @@ func (m *Monitor) input(s *Snapshot, skew time.Duration) incident.Input {
 		in.Namespaces[n.Number()] = n.Name()
 	}
 	for _, q := range m.heard.answers.Silent {
-		silent := incident.Silent{Silent: q}
+		silent := incident.Silent{Silent: q, Unanswered: m.unanswered[q.Session]}
 		if old, ok := m.memos[q.Session]; ok {
 			silent.Last, silent.Spoke = &old.answer, old.at.Add(skew)
 		}

@@ -41,14 +41,16 @@ type Monitor struct {
 	failing   bool
 	heard     heard
 	memos     map[uint32]memo // by the listening session
-	listeners []introspect.Silent
-	facts     facts
-	commits   incident.Commits
-	mailboxes mailboxView
-	around    time.Time // of the newest listeners
-	pooled    bool      // the connection's server session is not the one announced to it
-	memory    *incident.Memory
-	fleet     fleetState
+	// unanswered is how many questions in a row each silent process has not answered, by its listening session.
+	unanswered map[uint32]int
+	listeners  []introspect.Silent
+	facts      facts
+	commits    incident.Commits
+	mailboxes  mailboxView
+	around     time.Time // of the newest listeners
+	pooled     bool      // the connection's server session is not the one announced to it
+	memory     *incident.Memory
+	fleet      fleetState
 }
 
 // Stats counts a Monitor's work since Open.

@@ -51,3 +51,32 @@ func TestWhoseSessionASilentProcessHas(t *testing.T) {
 		})
 	}
 }
+
+func TestAProcessThatDidNotAnswerIsAwaitedForLongerOnce(t *testing.T) {
+	t.Parallel()
+	silent := introspect.Answers{Silent: []introspect.Silent{{Session: 90}}}
+	m := &Monitor{}
+	after := func(a introspect.Answers, problem string) (int, time.Duration) {
+		m.heard = heard{answers: a, problem: problem}
+		m.remember()
+		return m.unanswered[90], m.askTimeout()
+	}
+	for _, c := range []struct {
+		answers introspect.Answers
+		problem string
+		n       int
+		timeout time.Duration
+	}{
+		{silent, "", 1, askLonger},
+		{introspect.Answers{}, "could not be asked", 1, askLonger},
+		{silent, "", 2, askTimeout},
+		{silent, "", 3, askTimeout},
+		{introspect.Answers{Answers: []introspect.Answer{{Session: 90}}}, "", 0, askTimeout},
+		{silent, "", 1, askLonger},
+		{introspect.Answers{}, "", 0, askTimeout}, // it has ended
+	} {
+		n, timeout := after(c.answers, c.problem)
+		assert.Equal(t, c.n, n)
+		assert.Equal(t, c.timeout, timeout)
+	}
+}

@@ -51,8 +51,9 @@ type Input struct {
 // A Silent is a process that did not answer.
 type Silent struct {
 	introspect.Silent
-	Last  *introspect.Answer // nil = it never answered us
-	Spoke time.Time
+	Last       *introspect.Answer // nil = it never answered us
+	Spoke      time.Time
+	Unanswered int // questions since its last answer
 }
 
 // A spot is a session's place at a lock.
@@ -141,7 +142,7 @@ func (b *builder) processes() (all []said) {
 		add(a, Process{Listener: a.Session, LastSpoke: b.in.Asked, Clock: a.Process.Clock.Sub(b.in.Asked), ClockError: a.Took})
 	}
 	for _, s := range b.in.Silent {
-		p := Process{Listener: s.Session, Silent: true, LastSpoke: s.Spoke, Name: s.ApplicationName}
+		p := Process{Listener: s.Session, Silent: true, unanswered: s.Unanswered, LastSpoke: s.Spoke, Name: s.ApplicationName}
 		if s.Last != nil {
 			add(s.Last, p)
 			continue

@@ -31,6 +31,9 @@ func newWorld() *world {
 // look looks, d after the look before: all that lasts is older by d.
 func (w *world) look(d time.Duration) *world {
 	w.At = w.At.Add(d)
+	for i := range w.Silent {
+		w.Silent[i].Unanswered++ // each look asks
+	}
 	for i := range w.Rows {
 		w.Rows[i].Age += d
 		w.Rows[i].StateAge += d

@@ -81,13 +81,17 @@ func (m *Memory) lasting(condition string, at time.Time) time.Duration {
 	return at.Sub(since)
 }
 
+// unanswered is how many questions in a row a silent process leaves unanswered. It may have been about to end at the
+// first, or have had no CPU time for half a second, and its last answer may be as old as the last look.
+const unanswered = 2
+
 // quiet returns for how long a process has been silent, and whether that is long enough to report.
 func (m *Memory) quiet(p *Process) (time.Duration, bool) {
 	if p == nil || !p.Silent {
 		return 0, false
 	}
 	d := m.silent[p.ID]
-	return d, d >= m.limits.Confirm
+	return d, d >= m.limits.Confirm && p.unanswered >= unanswered
 }
 
 // learn records the holds that ended, and the queues.

@@ -170,6 +170,7 @@ type Process struct {
 	LastSpoke  time.Time // zero = it never answered us
 	Clock      time.Duration
 	ClockError time.Duration // the possible error of Clock
+	unanswered int           // questions since its last answer
 }
 
 // part names a part of the process, with its service if another part has another one.

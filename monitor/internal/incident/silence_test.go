@@ -78,3 +78,17 @@ func TestAProcessThatStopsJustAfterItTookALockHoldsIt(t *testing.T) {
 	assert.ElementsMatch(t, []string{"order/7", "stock/8"}, said)
 	assert.Nil(t, w.has(incident.ProcessSilent))
 }
+
+func TestAProcessThatMissedOneQuestionIsNotSilent(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.process("a", 901)
+	w.look(0)
+	w.silence("a")
+	assert.Nil(t, w.look(6*time.Minute).has(incident.ProcessSilent), "nobody asked meanwhile")
+	w.Silent[0].Unanswered--
+	assert.Nil(t, w.look(2*time.Second).has(incident.ProcessSilent), "a look without a question")
+
+	w.look(time.Second)
+	assert.Equal(t, "a has not answered for 6 min 3 s.", requireVerdict(t, w, incident.ProcessSilent).Text, "control: the second question")
+}
