@@ -2,6 +2,8 @@ package overview
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,8 +45,12 @@ func Fleet(f *fleet.Fleet) (all []Section) {
 }
 
 func groups(f *fleet.Fleet) Section {
-	s := Section{Header: []string{"SHARDS OF", "NODE", "OWNED", "FAIR", "STATE"}}
+	s := Section{Header: []string{"SHARDS OF", "NODE", "OWNED", "FAIR", "PINNED", "STATE"}}
 	for _, g := range f.Groups {
+		pins := map[string]int{}
+		for _, shard := range g.List {
+			pins[shard.Pin]++
+		}
 		for _, n := range g.Nodes {
 			var states []string
 			switch {
@@ -56,10 +62,18 @@ func groups(f *fleet.Fleet) Section {
 			if n.Refuses {
 				states = append(states, "refuses")
 			}
-			s.add(len(states) > 0, g.Name, n.Identity, strconv.Itoa(n.Owned), strconv.Itoa(n.Fair), strings.Join(states, ", "))
+			s.add(len(states) > 0, g.Name, n.Identity, strconv.Itoa(n.Owned), strconv.Itoa(n.Fair), strconv.Itoa(pins[n.Identity]), strings.Join(states, ", "))
+			delete(pins, n.Identity)
+		}
+		delete(pins, "")
+		for _, absent := range slices.Sorted(maps.Keys(pins)) {
+			s.add(true, g.Name, absent, "0", "0", strconv.Itoa(pins[absent]), "takes no part")
 		}
 		if free := g.Shards - g.Owned; free > 0 {
-			s.add(true, g.Name, "nobody", strconv.Itoa(free), "0", "")
+			s.add(true, g.Name, "nobody", strconv.Itoa(free), "0", "0", "")
+		}
+		if g.Moves > 0 {
+			s.add(false, g.Name, "all", strconv.Itoa(g.Owned), strconv.Itoa(g.Shards), "", fmt.Sprintf("%d moved in the last minute", g.Moves))
 		}
 	}
 	return s

@@ -12,6 +12,7 @@ import (
 	"github.com/pglatch/pglatch/internal/electionkeys"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -285,4 +286,34 @@ func TestADocumentHasOneUnitOfTime(t *testing.T) {
 	text, err := json.Marshal(overview.Party{Name: "web-1", Age: 1500 * time.Millisecond, Left: 250 * time.Millisecond})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"name": "web-1", "pid": 0, "exact": false, "duration": 1.5, "left": 0.25}`, string(text))
+}
+
+func TestTheShardsOfAGroupHaveTheirPinsAndMoves(t *testing.T) {
+	t.Parallel()
+	lines := func(g fleet.Group) (all [][]string, trouble int) {
+		for _, l := range overview.Fleet(&fleet.Fleet{Groups: []fleet.Group{g}})[0].Lines {
+			if all = append(all, l.Cells); l.Trouble {
+				trouble++
+			}
+		}
+		return all, trouble
+	}
+	g := fleet.Group{
+		Name: "tenant=7", Shards: 3, Owned: 2, Moves: 2, Nodes: []fleet.Node{{Identity: "a", Owned: 2, Fair: 2}, {Identity: "b", Fair: 1, Draining: true}},
+		List: []fleet.Shard{{Name: "x", Owner: "a", Pin: "a"}, {Name: "y", Owner: "a", Pin: "gone"}, {Name: "z", Pin: "a"}},
+	}
+	all, trouble := lines(g)
+	assert.Equal(t, [][]string{
+		{"tenant=7", "a", "2", "2", "2", "-"},
+		{"tenant=7", "b", "0", "1", "0", "draining"},
+		{"tenant=7", "gone", "0", "0", "1", "takes no part"},
+		{"tenant=7", "nobody", "1", "0", "0", "-"},
+		{"tenant=7", "all", "2", "3", "-", "2 moved in the last minute"},
+	}, all)
+	assert.Equal(t, 3, trouble)
+
+	g = fleet.Group{Name: "tenant=7", Shards: 1, Owned: 1, Nodes: []fleet.Node{{Identity: "a", Owned: 1, Fair: 1}}, List: []fleet.Shard{{Name: "x", Owner: "a"}}}
+	all, trouble = lines(g)
+	assert.Equal(t, [][]string{{"tenant=7", "a", "1", "1", "0", "-"}}, all, "control: a group at rest")
+	assert.Zero(t, trouble)
 }
