@@ -127,7 +127,7 @@ func TestNoKeyIsAnonymousThatATableNames(t *testing.T) {
 	for _, want := range []string{
 		`(?m)^tenant/acme +shard `, `(?m)^members of tenant=7 +shard `, `(?m)^tenant/<b>x\? +shard `,
 		`(?m)^report at [-\d]+ [:\d]+ +tick `, `(?m)^mailbox chat, node chat-1/\S+ +mailbox `, `(?m)^conversation/42 +exclusive +chat-1 `,
-		`(?m)^tenant=7 +web-3<i> +2 +2 +-$`, `(?m)^report +[-\d]+ [:\d]+ +ran +\S.* \d, the last `, `(?m)^chat +1 +0 +- +1 +0 +0 +1$`, `(?m)^printer +held +kiosk-1 +1 +(59m|1h)`,
+		`(?m)^tenant=7 +web-3<i> +2 +2 +0 +-$`, `(?m)^report +[-\d]+ [:\d]+ +ran +\S.* \d, the last `, `(?m)^chat +1 +0 +- +1 +0 +0 +1$`, `(?m)^printer +held +kiosk-1 +1 +(59m|1h)`,
 	} {
 		assert.Regexp(t, want, stdout)
 	}

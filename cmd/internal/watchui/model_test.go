@@ -245,7 +245,7 @@ func TestTheFleetIsAKeyAway(t *testing.T) {
 		}
 		return all
 	}
-	for _, want := range []string{`tenant=7 +web-3\?\[31m +2 +2 +draining`, `tenant=7 +nobody +1 +0`, `printer +expired +kiosk-1 +7`} {
+	for _, want := range []string{`tenant=7 +web-3\?\[31m +2 +2 +0 +draining`, `tenant=7 +nobody +1 +0`, `printer +expired +kiosk-1 +7`} {
 		assert.Regexp(t, want, text())
 	}
 	m.Press("Down")
