@@ -25,7 +25,8 @@ const (
 	maxPause    = time.Minute
 )
 
-// sendBound is how long sending an answer may take.
+// sendBound is how long the server may take, to say who asks, and to take an answer. The time in which a busy process
+// makes a large answer is not included.
 const sendBound = 5 * time.Second
 
 // restBetween bounds the work that questions can cause in a process: a hundred answers a second.
@@ -123,9 +124,9 @@ func (r *responder) respond(ctx context.Context, conn *pgx.Conn, n *pgconn.Notif
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, sendBound)
-	defer cancel()
-	asker, err := rightsOf(ctx, conn, n.PID, r.readers())
+	asking, cancel := context.WithTimeout(ctx, sendBound)
+	asker, err := rightsOf(asking, conn, n.PID, r.readers())
+	cancel()
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,9 @@ func (r *responder) respond(ctx context.Context, conn *pgx.Conn, n *pgconn.Notif
 	if err != nil {
 		return nil // the question asked for too much
 	}
-	_, err = conn.Exec(ctx, "SELECT pg_catalog.pg_notify($1, part) FROM pg_catalog.unnest($2::pg_catalog.text[]) AS part", pgx.QueryExecModeExec, c.Reply, parts)
+	sending, cancel := context.WithTimeout(ctx, sendBound)
+	defer cancel()
+	_, err = conn.Exec(sending, "SELECT pg_catalog.pg_notify($1, part) FROM pg_catalog.unnest($2::pg_catalog.text[]) AS part", pgx.QueryExecModeExec, c.Reply, parts)
 	return err
 }
 
