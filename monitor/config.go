@@ -79,7 +79,8 @@ type Config struct {
 	// waits and the hold is ten times as long as usual for the key. 0 = 5 minutes.
 	LongHold time.Duration
 
-	// Leases is a lease.Store whose leases Page shows. nil = none.
+	// Leases is a lease.Store whose leases Page shows. Viewers share its answers, so List must not depend on values of
+	// its context. nil = none.
 	Leases LeaseLister
 
 	// Fleet reads what programs keep in tables in addition to their locks: groups of shards, ticks, mailboxes and

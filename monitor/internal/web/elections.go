@@ -2,7 +2,7 @@ package web
 
 import (
 	"context"
-	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,14 +48,14 @@ type leaseView struct {
 }
 
 // elections shows elections, and leases.
-func elections(v *view, r *http.Request) {
+func elections(ctx context.Context, v *view, _ url.Values) {
 	v.Title = "Elections and leases"
 	v.Parts = []string{"elections"}
 	for _, e := range v.state.Picture.Elections {
 		v.Elections = append(v.Elections, v.election(e))
 	}
 	if v.page.config.Leases != nil {
-		v.Leases = v.leases(r.Context())
+		v.Leases = v.leases(ctx)
 	}
 }
 

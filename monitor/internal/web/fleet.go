@@ -2,8 +2,9 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -70,10 +71,10 @@ type turnView struct {
 }
 
 // fleetPage shows what runs beside locks.
-func fleetPage(v *view, r *http.Request) {
+func fleetPage(_ context.Context, v *view, asked url.Values) {
 	v.Title = "Shards, ticks, turns"
 	v.Parts = []string{"fleet"}
-	v.Query.Find = strings.TrimSpace(r.URL.Query().Get("find"))
+	v.Query.Find = strings.TrimSpace(asked.Get("find"))
 	v.Fleet = &fleetView{}
 	f := v.state.Fleet
 	if f == nil {

@@ -1,8 +1,9 @@
 package web
 
 import (
+	"context"
 	"fmt"
-	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -51,7 +52,7 @@ type drawing struct {
 }
 
 // graph is the view.
-func graph(v *view, _ *http.Request) {
+func graph(_ context.Context, v *view, _ url.Values) {
 	v.Title = "Who waits for whom"
 	v.Parts = []string{"graph"}
 	d := &drawing{nodes: map[string]*graphNode{}, edges: map[[2]string]*graphEdge{}}

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -23,11 +24,11 @@ type incidentView struct {
 }
 
 // incidentPage is the page of one verdict: as it is now, or as it was last in the recorded hour.
-func incidentPage(v *view, r *http.Request) {
+func incidentPage(_ context.Context, v *view, asked url.Values) {
 	v.Title = "Incident"
 	v.Parts = []string{"incident"}
 	v.Incident = &incidentView{}
-	id := r.URL.Query().Get("id")
+	id := asked.Get("id")
 	for i := range v.Verdicts {
 		if v.Verdicts[i].ID == id {
 			v.Incident.Card = &v.Verdicts[i]
@@ -46,7 +47,7 @@ func incidentPage(v *view, r *http.Request) {
 	}
 	if v.Incident.Card == nil {
 		v.status = http.StatusNotFound
-		v.Incident.read(r.URL.Query())
+		v.Incident.read(asked)
 		return
 	}
 	v.Title = v.Incident.Card.Text

@@ -1,8 +1,9 @@
 package web
 
 import (
+	"context"
 	"fmt"
-	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -50,8 +51,8 @@ type waiterView struct {
 type step struct{ Text, Command string }
 
 // key is the page of one key.
-func key(v *view, r *http.Request) {
-	id := r.URL.Query().Get("id")
+func key(_ context.Context, v *view, asked url.Values) {
+	id := asked.Get("id")
 	v.Parts = []string{"key"}
 	v.Title = "Key"
 	for _, k := range v.state.Picture.Keys {

@@ -1,9 +1,9 @@
 package web
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,13 +22,6 @@ type update struct {
 	Empty bool              `json:"empty,omitempty"` // there are no more rows
 }
 
-// A sent is the state that a client has.
-type sent struct {
-	parts, rows map[string]string
-	order       []string
-	starts      starts
-}
-
 // live sends the changes of a view, about one event a second, until the client leaves.
 func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("view")
@@ -42,26 +35,27 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	control := http.NewResponseController(w)
-	has := sent{parts: map[string]string{}, rows: map[string]string{}, starts: starts{}}
+	scene := p.enter(name, r.URL.Query())
+	defer p.leave(scene)
 	var last *State
+	var has *frame
 	for {
 		state, err := p.config.Next(r.Context(), last)
 		if r.Context().Err() != nil {
 			return
 		}
-		event, data := "view", []byte(nil)
+		var event []byte
 		if err != nil {
-			event, data = "down", down(err)
+			event = down(err)
 		} else {
-			data = has.change(p.view(r, name, state, has.starts))
-			last = state
+			next, gone := scene.frame(r.Context(), state)
+			if gone != nil {
+				return
+			}
+			event, has, last = next.since(has), next, next.state
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server supports it
-		var b bytes.Buffer
-		b.WriteString("event: " + event + "\ndata: ")
-		b.Write(data)
-		b.WriteString("\n\n")
-		if _, err := w.Write(b.Bytes()); err != nil {
+		if _, err := w.Write(event); err != nil {
 			return
 		}
 		if err := control.Flush(); err != nil {
@@ -76,54 +70,19 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 // down describes why there is no data.
 func down(err error) []byte {
 	data, _ := json.Marshal(map[string]string{"text": "the database does not answer: " + why(err)}) // strings can be encoded
-	return data
+	return message("down", data)
 }
 
-// change returns the update from the client's state to the view.
-func (s *sent) change(v *view) []byte {
-	u := update{Now: v.Now, Parts: map[string]string{}, Rows: map[string]string{}}
-	for _, name := range v.parts() {
-		if html := v.part(name); s.parts[name] != html {
-			s.parts[name], u.Parts[name] = html, html
-		}
-	}
-	if v.Rows != nil {
-		rows, order := make(map[string]string, len(v.Rows)), make([]string, len(v.Rows))
-		for i, row := range v.Rows {
-			html := render("row", row)
-			if rows[row.ID], order[i] = html, row.ID; s.rows[row.ID] != html {
-				u.Rows[row.ID] = html
-			}
-		}
-		if !equal(order, s.order) {
-			u.Order, u.Empty = order, len(order) == 0
-		}
-		s.rows, s.order = rows, order
-	}
-	data, err := json.Marshal(u)
-	if err != nil {
-		panic("BUG: monitor: " + err.Error())
-	}
-	return data
+// message returns an event of a stream.
+func message(name string, data []byte) []byte {
+	return slices.Concat([]byte("event: "+name+"\ndata: "), data, []byte("\n\n"))
 }
 
-func equal(a, b []string) bool {
-	if len(a) != len(b) || b == nil {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// starts are the start times of ages, as sent to a client. Times from processes vary by
+// starts are the start times of ages, as sent to clients. Times from processes vary by
 // milliseconds; such changes must not be sent again.
 type starts map[string]int64
 
-// steady returns the client's time, if it is about the same.
+// steady returns the clients' time, if it is about the same.
 func (s starts) steady(id string, at int64) int64 {
 	if s == nil {
 		return at

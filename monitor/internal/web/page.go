@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
@@ -81,10 +82,15 @@ func docLink(doc string) string { return DocBase + doc }
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
 
 // A Page is the http.Handler of the page.
-type Page struct{ config Config }
+type Page struct {
+	config Config
+
+	mu     sync.Mutex
+	scenes map[string]*scene // by the address of the live view
+}
 
 // New returns a Page.
-func New(config Config) *Page { return &Page{config} }
+func New(config Config) *Page { return &Page{config: config, scenes: map[string]*scene{}} }
 
 // ServeHTTP serves what the last element of the path names, so the page can be mounted at any path that ends
 // in a slash.
@@ -136,7 +142,7 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request, name string) {
 		p.html(w, http.StatusServiceUnavailable, "down", why(err))
 		return
 	}
-	v := p.view(r, name, state, nil)
+	v := p.view(r.Context(), name, r.URL.Query(), state, nil)
 	if v.problem != "" {
 		p.config.Refuse(w, v.status, v.problem)
 		return

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -53,11 +54,11 @@ func event(e *incident.Event) eventView {
 }
 
 // happened is the view of past events, the newest first.
-func happened(v *view, r *http.Request) {
+func happened(_ context.Context, v *view, asked url.Values) {
 	v.Title = "What happened"
 	v.Parts = []string{"past"}
 	past := &v.state.Past
-	find := strings.TrimSpace(r.URL.Query().Get("find"))
+	find := strings.TrimSpace(asked.Get("find"))
 	pv := &pastView{Find: find, Began: clock(past.Began)}
 	for i := len(past.Events) - 1; i >= 0; i-- {
 		e := &past.Events[i]
@@ -72,10 +73,10 @@ func happened(v *view, r *http.Request) {
 }
 
 // moment is the view of a point in time: "?t=03:12:40", or with a date.
-func moment(v *view, r *http.Request) {
+func moment(_ context.Context, v *view, asked url.Values) {
 	v.Title = "A point in time"
 	v.Live = "" // it does not change
-	at, ok := v.readTime(r.URL.Query().Get("t"))
+	at, ok := v.readTime(asked.Get("t"))
 	if !ok {
 		v.problem, v.status = "t: write a time as 03:12:40, or 2026-01-02T03:12:40Z, in UTC", http.StatusBadRequest
 		return

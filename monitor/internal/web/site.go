@@ -196,7 +196,7 @@ func (s *Site) live(w http.ResponseWriter, r *http.Request) {
 			panic("BUG: monitor: " + err.Error())
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server supports it
-		if _, err := w.Write(slices.Concat([]byte("event: view\ndata: "), data, []byte("\n\n"))); err != nil {
+		if _, err := w.Write(message("view", data)); err != nil {
 			return
 		}
 		if control.Flush() != nil || pause.For(r.Context(), time.Second) != nil {

@@ -3,7 +3,9 @@ package web
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -126,15 +128,16 @@ type query struct {
 	older       time.Duration
 }
 
-// views fill the view of each name.
-var views = map[string]func(v *view, r *http.Request){
+// views fill the view of each name. They get the parameters of a request, and nothing else of it: viewers share what
+// they render.
+var views = map[string]func(ctx context.Context, v *view, asked url.Values){
 	"": now, "key": key, "graph": graph, "elections": elections, "happened": happened, "at": moment, "fleet": fleetPage, "incident": incidentPage,
 }
 
 var navigation = []link{{Href: "./", Text: "Now", Key: "1"}, {Href: "graph", Text: "Graph", Key: "2"}, {Href: "elections", Text: "Elections", Key: "3"}, {Href: "happened", Text: "What happened", Key: "4"}, {Href: "fleet", Text: "Shards, ticks, turns", Key: "5"}}
 
 // view builds a view.
-func (p *Page) view(r *http.Request, name string, state *State, s starts) *view {
+func (p *Page) view(ctx context.Context, name string, asked url.Values, state *State, s starts) *view {
 	pic := state.Picture
 	v := &view{
 		Name: name, status: http.StatusOK, state: state, starts: s, page: p, At: pic.At, Now: pic.At.UnixMilli(), Database: pic.Server.Database,
@@ -144,15 +147,20 @@ func (p *Page) view(r *http.Request, name string, state *State, s starts) *view 
 		l.Here = strings.Trim(l.Href, "./") == name
 		v.Nav = append(v.Nav, l)
 	}
-	values := r.URL.Query()
-	values.Set("view", name)
-	v.Live = "live?" + values.Encode()
+	v.Live = "live?" + address(name, asked)
 	v.figures()
 	for i := range state.Verdicts {
 		v.Verdicts = append(v.Verdicts, v.card(&state.Verdicts[i]))
 	}
-	views[name](v, r)
+	views[name](ctx, v, asked)
 	return v
+}
+
+// address returns the parameters of the live view.
+func address(name string, asked url.Values) string {
+	asked = maps.Clone(asked)
+	asked.Set("view", name)
+	return asked.Encode()
 }
 
 func (v *view) parts() []string { return append([]string{"status"}, v.Parts...) }
@@ -252,11 +260,11 @@ func hash(s string) uint64 {
 }
 
 // now is the view of the table of keys.
-func now(v *view, r *http.Request) {
+func now(_ context.Context, v *view, asked url.Values) {
 	v.Title = "Now"
 	v.Parts = []string{"verdicts", "paging", "hour"}
 	v.Hour = v.hour()
-	if v.problem = v.Query.read(r.URL.Query()); v.problem != "" {
+	if v.problem = v.Query.read(asked); v.problem != "" {
 		v.status = http.StatusBadRequest
 		return
 	}
