@@ -130,10 +130,11 @@ func answered(code int) trial {
 	}
 }
 
-// looksForAWhile watches for a shorter time than on the page. Other tests use the server, so there may be verdicts about it.
+// looksForAWhile watches for a shorter time than on the page. Other tests use the server, so there may be verdicts about
+// it. A busy machine may read no tables in this time.
 func looksForAWhile(s *stage, command string) {
 	p := s.start(strings.Replace(command, "2m", "1s", 1))
-	assert.Contains(s.t, []int{0, 3}, p.Wait(), p.Stderr.String())
+	assert.Contains(s.t, []int{0, 3, 69}, p.Wait(), p.Stderr.String())
 }
 
 // proves is ends(0, says) of a command that a busy machine does not answer in time.

@@ -84,7 +84,8 @@ Exit codes:
       (shards); no such mailbox, turn or dead letter (turns); something is wrong
       (verdicts --exit-code)
   64  wrong usage
-  69  the database, lock server or holder (ask) is unavailable
+  69  the database, lock server or holder (ask) is unavailable, or tables did not answer
+      (verdicts --exit-code)
   70  an internal error, a failed check (doctor) or a broken promise (load)
   75  busy
   76  the lock, lease or leadership was lost

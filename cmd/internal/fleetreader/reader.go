@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,11 +97,17 @@ func (r *Reader) Read(ctx context.Context) (f fleet.Fleet, err error) {
 	return f, nil
 }
 
+// denied begins the problem of tables that the role may not read.
+const denied = "the monitor's role may not read "
+
+// Denied reports whether a problem is a missing right: to read again does not help.
+func Denied(problem string) bool { return strings.HasPrefix(problem, denied) }
+
 // problem says why a table was not read, without details that are for a log.
 func problem(what string, err error) string {
 	switch {
 	case sqlstate.Of(err) == sqlstate.Privilege:
-		return fmt.Sprintf("the monitor's role may not read the tables of %s: GRANT SELECT on them shows them", what)
+		return fmt.Sprintf(denied+"the tables of %s: GRANT SELECT on them shows them", what)
 	case errors.Is(err, context.DeadlineExceeded), sqlstate.Of(err) == sqlstate.QueryCanceled, sqlstate.Of(err) == sqlstate.LockNotAvailable:
 		return fmt.Sprintf("the tables of %s did not answer in time", what)
 	}

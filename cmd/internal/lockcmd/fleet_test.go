@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -173,13 +174,47 @@ func TestNoAllClearComesFromTablesThatWereNotRead(t *testing.T) {
 	_, stderr, _ = clitest.Run(t, clitest.At(weak), "verdicts")
 	assert.Contains(t, stderr, why)
 	assert.Contains(t, stderr, "nothing is wrong in what was read")
-	watched := clitest.Start(t, clitest.At(weak), "verdicts", "--watch")
+	watched := clitest.Start(t, clitest.At(weak), "verdicts", "--watch", "--exit-code")
 	clitest.Eventually(t, func() bool { return strings.Contains(watched.Stderr.String(), why) }, watched.Stderr.String)
+	watched.Signal(syscall.SIGINT)
+	assert.Equal(t, 77, watched.Wait(), "%s", &watched.Stderr)
+	_, stderr, code = clitest.Run(t, clitest.At(weak), "verdicts", "--exit-code", "--severity", "critical")
+	assert.Equal(t, 77, code, "a verdict about turns may be missing: %s", stderr)
+	assert.Contains(t, stderr, "whether anything is wrong with their content is unknown")
+	for _, args := range [][]string{{"ls"}, {"ls", "1:42"}, {"ls", "--waiting"}} {
+		_, stderr, code = clitest.Run(t, clitest.At(weak), args...)
+		assert.Zero(t, code, stderr)
+		assert.Equal(t, 1, strings.Count(stderr, why), "%v", args)
+	}
+	stdout, _, _ = clitest.Run(t, clitest.At(weak), "ls", "1:42", "-o", "json")
+	assert.Equal(t, []string{why}, clitest.Decode[struct{ Problems []string }](t, stdout).Problems)
 
 	stdout, stderr, code = clitest.Run(t, clitest.At(dsn), "verdicts", "-o", "json")
 	require.Zero(t, code, stderr)
-	assert.NotContains(t, stderr, "tables are not shown", "control: the owner's role")
+	assert.NotContains(t, stderr, "tables were not read", "control: the owner's role")
 	assert.Empty(t, clitest.Decode[struct{ Problems []string }](t, stdout).Problems)
+	_, stderr, code = clitest.Run(t, clitest.At(dsn), "verdicts", "--exit-code")
+	assert.Equal(t, 3, code, "control: with the right, the verdict is there: %s", stderr)
+	_, stderr, _ = clitest.Run(t, clitest.At(dsn), "ls", "1:42")
+	assert.NotContains(t, stderr, "tables were not read", "control")
+}
+
+func TestTablesThatDoNotAnswerAreNoAllClear(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	migration := clitest.Connect(t, dsn, "migration")
+	clitest.Execute(t, migration, turns.Schema())
+	clitest.Execute(t, migration, "BEGIN")
+	clitest.Execute(t, migration, "LOCK TABLE pglatch_turns.nodes IN ACCESS EXCLUSIVE MODE")
+	_, stderr, code := clitest.Run(t, clitest.At(dsn), "verdicts", "--exit-code")
+	assert.Equal(t, 69, code, stderr)
+	assert.Contains(t, stderr, "tables were not read")
+
+	clitest.Execute(t, migration, "ROLLBACK")
+	clitest.Eventually(t, func() bool {
+		_, stderr, code = clitest.Run(t, clitest.At(dsn), "verdicts", "--exit-code")
+		return code == 0
+	}, func() string { return "control: " + stderr })
 }
 
 // loseNode leaves a turn of a node that is gone: nobody holds the node's lock.

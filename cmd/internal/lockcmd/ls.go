@@ -22,6 +22,8 @@ type list struct {
 	Keys   []*overview.Row     `json:"keys"`
 	Silent []introspect.Silent `json:"silent,omitempty"`
 	Fleet  *fleet.Fleet        `json:"fleet,omitempty"`
+
+	Problems []string `json:"problems,omitempty"` // why tables were not read
 }
 
 // NewLs returns the command ls.
@@ -40,7 +42,9 @@ processes the list has only what PostgreSQL shows. "≥" marks a time that may b
 or is cut off.
 
 Without an argument and without filters, the list also shows the groups of shards, the
-ticks, the mailboxes and the leases of the database, if it has their tables.
+ticks, the mailboxes and the leases of the database, if it has their tables. Tables also give
+names to locks whose keys are hashes. If the role may not read a table, standard error says
+so, and -o json has it as "problems".
 
 With -o json the output is the document that the web monitor serves, plus the table's rows
 as "keys". With -o jsonl each line is one lock of one session.`,
@@ -65,6 +69,7 @@ as "keys". With -o jsonl each line is one lock of one session.`,
 			return err
 		}
 		v.TellHidden(app)
+		lookup.TellUnread(app, v.Unread())
 		var selected lookup.Selection
 		if len(args) == 1 {
 			if selected, err = v.Select(app, args[0]); err != nil {
@@ -81,7 +86,7 @@ as "keys". With -o jsonl each line is one lock of one session.`,
 			tellNone(app, held)
 		}
 		return errors.Join(app.Print(program.Output{
-			Document: list{v.Snapshot, rows, v.Answers.Silent, shown}, Lines: program.Lines(v.Locks),
+			Document: list{v.Snapshot, rows, v.Answers.Silent, shown, v.Unread()}, Lines: program.Lines(v.Locks),
 			Text: program.Text(func(w *bytes.Buffer) {
 				writeRows(app, w, rows, v)
 				writeFleet(app, w, shown)
@@ -132,8 +137,5 @@ func writeFleet(app *program.App, w *bytes.Buffer, f *fleet.Fleet) {
 			t.Add(color, line.Cells...)
 		}
 		t.WriteTo(w)
-	}
-	if f != nil {
-		lookup.TellUnread(app, f.Problems)
 	}
 }

@@ -51,7 +51,9 @@ A verdict that becomes the consequence of another one has not ended.
 If the database stops answering, the command reports that and retries.
 
 With --exit-code the exit code is 3 if a verdict was critical or a warning; a note does not
-count. So a job can check a deployment: pglatch verdicts --watch --for 2m --exit-code.`,
+count. If there was none, but not all tables were read, the exit code is 77 if the role lacks a
+right, and 69 if they did not answer. With --watch, the last look counts. So a job can check a
+deployment: pglatch verdicts --watch --for 2m --exit-code.`,
 		Example: `  pglatch verdicts
   pglatch verdicts --severity critical --exit-code && echo fine
   pglatch verdicts --watch -o jsonl | jq -r .verdict.text`,
@@ -64,7 +66,7 @@ count. So a job can check a deployment: pglatch verdicts --watch --for 2m --exit
 	flags.BoolVar(&j.watch, "watch", false, "show each verdict when it is raised and when it has ended")
 	flags.DurationVar(&j.interval, "interval", time.Second, "with --watch: time between two looks, at least 250ms")
 	flags.DurationVar(&j.lasts, "for", 0, "with --watch: end after this time (default: until a signal)")
-	flags.BoolVar(&j.exitCode, "exit-code", false, "exit with 3 if a verdict was critical or a warning")
+	flags.BoolVar(&j.exitCode, "exit-code", false, "exit with 3 if a verdict was critical or a warning, and with 69 or 77 if tables were not read")
 	return cmd
 }
 
@@ -107,7 +109,7 @@ func (j *judge) run(cmd *cobra.Command, _ []string) error {
 		for _, verdict := range shown {
 			writeVerdict(j.app, w, verdict)
 		}
-	})}), cmp.Or(v.Primary(), j.code(troubled(shown))))
+	})}), cmp.Or(v.Primary(), j.code(troubled(shown), v.Unknown())))
 }
 
 // shown returns the verdicts of the requested severities; never nil.
@@ -127,13 +129,19 @@ func troubled(verdicts []monitor.Verdict) bool {
 	return slices.ContainsFunc(verdicts, func(v monitor.Verdict) bool { return v.Severity != "note" })
 }
 
-// code returns the error that --exit-code asks for.
-func (j *judge) code(raised bool) error {
-	if !j.exitCode || !raised {
+// code returns the error that --exit-code asks for. unknown says why there can be more verdicts; nil = there are none.
+func (j *judge) code(raised bool, unknown error) error {
+	switch {
+	case !j.exitCode:
 		return nil
+	case raised:
+		return &program.ExitError{Code: program.ExitFree}
 	}
-	return &program.ExitError{Code: program.ExitFree}
+	return unknown
 }
+
+// errNoLook is why nothing is known yet.
+var errNoLook = &program.ExitError{Code: program.ExitUnavailable, Err: errors.New("the command ended before its first look: whether anything is wrong is unknown")}
 
 // A verdictChange is one line of verdicts --watch.
 type verdictChange struct {
@@ -159,6 +167,7 @@ func (j *judge) follow(ctx context.Context) error {
 	var before []monitor.Verdict
 	var unread []string
 	var failed error
+	var unknown error = errNoLook
 	raised := false
 	err = program.Watch[lookup.View]{
 		Interval: j.interval, Failed: func(err error) {
@@ -167,7 +176,7 @@ func (j *judge) follow(ctx context.Context) error {
 		},
 		Look: func(ctx context.Context) (lookup.View, error) { return ofPrimary(looker.Judge(ctx)) },
 		Show: func(v lookup.View) error {
-			failed = nil
+			failed, unknown = nil, v.Unknown()
 			if problems := v.Unread(); !slices.Equal(problems, unread) {
 				unread = problems
 				lookup.TellUnread(j.app, problems)
@@ -187,7 +196,7 @@ func (j *judge) follow(ctx context.Context) error {
 	if whole.Err() != nil {
 		failed = nil // the user ended it
 	}
-	return cmp.Or(err, j.code(raised), failed)
+	return cmp.Or(err, j.code(raised, nil), failed, j.code(false, unknown))
 }
 
 func (j *judge) write(c verdictChange) error {

@@ -6,8 +6,27 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/pglatch/pglatch/cmd/internal/lookup"
+	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/monitor/fleet"
 )
+
+func TestAVerdictOutweighsTablesThatWereNotRead(t *testing.T) {
+	t.Parallel()
+	view := func(problems ...string) lookup.View {
+		return lookup.View{Snapshot: monitor.Snapshot{Fleet: &fleet.Fleet{Problems: problems}}}
+	}
+	denied, late := "the monitor's role may not read the tables of turns: GRANT SELECT on them shows them", "the tables of ticks did not answer in time"
+	for _, c := range []struct {
+		view lookup.View
+		want int
+	}{{view(), 0}, {view(late), 69}, {view(late, denied), 77}, {lookup.View{}, 69}} {
+		assert.Equal(t, c.want, program.Code((&judge{exitCode: true}).code(false, c.view.Unknown())), "%v", c.view.Unread())
+		assert.Equal(t, 3, program.Code((&judge{exitCode: true}).code(true, c.view.Unknown())), "%v", c.view.Unread())
+		assert.Zero(t, program.Code((&judge{}).code(true, c.view.Unknown())), "control: without --exit-code")
+	}
+}
 
 func TestAVerdictThatIsFoldedHasNotEnded(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,16 +83,17 @@ func (l *Looker) Judge(ctx context.Context) (View, error) {
 const (
 	observeFor   = 1700 * time.Millisecond
 	observeEvery = 400 * time.Millisecond
+	tablesWithin = 10 * time.Second // the tables are read beside the locks, and on a busy server later
 )
 
-// Observe queries for about two seconds, and returns the current problems.
+// Observe queries for about two seconds, or until it has read the tables, and returns the current problems.
 func (l *Looker) Observe(ctx context.Context) (View, error) {
 	for first := (time.Time{}); ; {
 		v, err := l.Judge(ctx)
 		if first.IsZero() {
 			first = v.Server.Now
 		}
-		if err != nil || v.Server.Now.Sub(first) >= observeFor {
+		if took := v.Server.Now.Sub(first); err != nil || took >= observeFor && (v.Fleet != nil || took >= tablesWithin) {
 			return v, err
 		}
 		if err := pause.For(ctx, observeEvery); err != nil {
@@ -153,10 +155,23 @@ func (v View) Unread() []string {
 	return v.Fleet.Problems
 }
 
+// Unknown returns an error if tables were not read: whether anything is wrong with what they have is unknown.
+func (v View) Unknown() error {
+	unread := v.Unread()
+	if len(unread) == 0 {
+		return nil
+	}
+	code := program.ExitUnavailable
+	if slices.ContainsFunc(unread, fleetreader.Denied) {
+		code = program.ExitRefused
+	}
+	return &program.ExitError{Code: code, Err: errors.New("not all tables were read: whether anything is wrong with their content is unknown")}
+}
+
 // TellUnread logs why tables were not read.
 func TellUnread(app *program.App, problems []string) {
 	for _, problem := range problems {
-		app.Logger().Info("tables are not shown", slog.String("why", problem))
+		app.Logger().Info("tables were not read", slog.String("why", problem))
 	}
 }
 
