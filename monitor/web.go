@@ -67,15 +67,15 @@ func (m *Monitor) state(ctx context.Context) (*web.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.state(), nil
+	return f.state(m.config.Fleet != nil), nil
 }
 
-// state is built once, for all viewers.
-func (f *flight) state() *web.State {
+// state is built once, for all viewers. tables: a Fleet is to be read.
+func (f *flight) state(tables bool) *web.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.shown == nil {
-		f.shown = &web.State{Picture: f.picture, Verdicts: f.verdicts, Past: f.past, Fleet: f.fleet, Sorted: incident.ByTrouble(f.picture, f.verdicts), Ended: f.Ended()}
+		f.shown = &web.State{Picture: f.picture, Verdicts: f.verdicts, Past: f.past, Fleet: f.fleet, Tables: tables, Sorted: incident.ByTrouble(f.picture, f.verdicts), Ended: f.Ended()}
 	}
 	return f.shown
 }

@@ -60,6 +60,7 @@ var maskedAlerts = map[string]masked{
 	"PglatchLeaseLost":       {`pglatch_lease_losses_total{$} 0x8 1x80`, `pglatch_lease_losses_total{$} 0x88`, nil},
 	"PglatchLockServerAway":  {`pglatch_lock_server_up{server="locks",$} 0x80`, `pglatch_lock_server_up{server="locks",$} 1x80`, nil},
 	"PglatchMonitorBlind":    {`pglatch_monitor_up{$} 0x80`, `pglatch_monitor_up{$} 1x80`, nil},
+	"PglatchTablesUnread":    {`pglatch_tables_unread{$} 1x80`, `pglatch_tables_unread{$} 0x80`, nil},
 	"PglatchVerdictCritical": {`pglatch_verdict{name="deadlock",severity="critical",$} 1x80`, `pglatch_verdict{name="deadlock",severity="critical",$} 0x80`, nil},
 	"PglatchVerdictWarning":  {`pglatch_verdict{name="held-long",severity="warning",$} 1x80`, `pglatch_verdict{name="held-long",severity="warning",$} 0x80`, nil},
 	"PglatchShardsFree":      {`pglatch_shards_free{group="tenant=7",$} 3x80`, `pglatch_shards_free{group="tenant=7",$} 0x80`, nil},

@@ -58,6 +58,15 @@ func TestEachAlertFiresForWhatItIsAboutAndForNothingElse(t *testing.T) {
 			 leader_election_transitions_total{name="a",instance="1",to="released"} 0+1x40`,
 			map[time.Duration][]string{5 * time.Minute: {"PglatchLeadershipFlaps"}},
 		},
+		"the monitor may not read a table, and in another database a migration locks one": {
+			`pglatch_tables_unread{database="prod/shop",instance="1"} 1x80
+			 pglatch_tables_unread{database="staging/shop",instance="1"} 0x4 1x12 0x60`,
+			map[time.Duration][]string{4 * time.Minute: nil, 6 * time.Minute: {"PglatchTablesUnread"}},
+		},
+		"a migration locks a table": {
+			`pglatch_tables_unread{database="staging/shop",instance="1"} 0x4 1x12 0x60`,
+			map[time.Duration][]string{4 * time.Minute: nil, 6 * time.Minute: nil, 12 * time.Minute: nil},
+		},
 		"a node cannot take part": {
 			`leader_election_attempt_failures_total{name="a",instance="1"} 0+7x80`,
 			map[time.Duration][]string{4 * time.Minute: nil, 11 * time.Minute: {"PglatchNodeCannotLead"}},

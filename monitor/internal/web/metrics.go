@@ -12,7 +12,7 @@ import (
 var severities = []incident.Severity{incident.Critical, incident.Warning, incident.Note}
 
 // metrics are gauges of some databases in the text format of Prometheus.
-type metrics struct{ up, verdicts, free, missed, servers, leases, waiters strings.Builder }
+type metrics struct{ up, verdicts, unread, free, missed, servers, leases, waiters strings.Builder }
 
 // escaped makes text fit for the value of a label.
 var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
@@ -41,6 +41,13 @@ func (m *metrics) add(database string, state *State) {
 		for _, severity := range severities {
 			fmt.Fprintf(&m.verdicts, "pglatch_verdict{name=%q,severity=%q,database=\"%s\"} %d\n", name, severity, database, counts[kind{name, severity}])
 		}
+	}
+	if state.Tables {
+		unread := 1
+		if state.Fleet != nil {
+			unread = len(state.Fleet.Problems)
+		}
+		fmt.Fprintf(&m.unread, "pglatch_tables_unread{database=\"%s\"} %d\n", database, unread)
 	}
 	if state.Fleet == nil {
 		return
@@ -83,6 +90,7 @@ func (m *metrics) write(w http.ResponseWriter) {
 	}{
 		{"pglatch_monitor_up", "1 if the database answers the monitor.", &m.up},
 		{"pglatch_verdict", "What is wrong with the locks of the database, by name and severity.", &m.verdicts},
+		{"pglatch_tables_unread", "Problems of reading the tables of shards, ticks, turns and leases; 0 = all were read.", &m.unread},
 		{"pglatch_shards_free", "Shards of the group that nobody owns.", &m.free},
 		{"pglatch_ticks_missed", "Ticks among the newest of the job that nobody ran, if its ticks are equally far apart.", &m.missed},
 		{"pglatch_lock_server_up", "1 if the lock server answers the monitor.", &m.servers},

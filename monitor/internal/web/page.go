@@ -26,6 +26,7 @@ type State struct {
 	Sorted   []*incident.Key // by trouble
 	Past     incident.Past
 	Fleet    *fleet.Fleet // nil = not read
+	Tables   bool         // a Fleet is to be read
 	Ended    time.Time    // when it was complete, by the local clock
 }
 

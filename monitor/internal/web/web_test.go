@@ -33,6 +33,7 @@ type world struct {
 	looks  atomic.Int64
 	locks  int
 	fleet  *fleet.Fleet
+	tables bool
 }
 
 // look is the State of n keys that billing-2 holds, of which the first has a waiter.
@@ -52,7 +53,7 @@ func (w *world) look(context.Context) (*web.State, error) {
 		{Name: "scheduler", Key: "1:100", Tags: []namespace.Tag{namespace.Pair(1, 100_000).Tag()}, Node: "node-a", State: "leader", Term: "1.4", HandOvers: []introspect.HandOver{{Age: age, Node: "node-a"}, {Age: 2 * age, Node: "node-b"}}},
 	}
 	in.Answers = []introspect.Answer{a}
-	s := &web.State{Picture: incident.Build(in), Fleet: w.fleet, Ended: time.Now()}
+	s := &web.State{Picture: incident.Build(in), Fleet: w.fleet, Tables: w.tables, Ended: time.Now()}
 	s.Verdicts = w.memory.Look(s.Picture)
 	s.Past, s.Sorted = *w.memory.Past(), incident.ByTrouble(s.Picture, s.Verdicts)
 	return s, nil
@@ -275,6 +276,17 @@ func TestMetricsHaveEachVerdict(t *testing.T) {
 		assert.Equal(t, 3, strings.Count(body, fmt.Sprintf("pglatch_verdict{name=%q,", name)), name)
 	}
 	assert.Contains(t, get(t, p, "/verdicts").Body.String(), `"name":"held-long"`)
+}
+
+func TestAMetricCountsTablesThatWereNotRead(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(0)
+	assert.NotContains(t, get(t, p, "/metrics").Body.String(), "pglatch_tables_unread", "this monitor reads none")
+	w.tables = true
+	for want, f := range map[int]*fleet.Fleet{0: {}, 1: nil, 2: {Problems: []string{"a", "b"}}} {
+		w.fleet = f
+		assert.Contains(t, get(t, p, "/metrics").Body.String(), fmt.Sprintf("pglatch_tables_unread{database=\"\"} %d\n", want))
+	}
 }
 
 func TestACardNamesWhoAndLinksItsKeys(t *testing.T) {
