@@ -156,7 +156,7 @@ func TestATurnIsInterruptedAndADeadLetterRetriedFromThePage(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(locker.Close)
 	chats := namespace.Must(8, "chat")
-	box, err := turns.Open(t.Context(), turns.Config{Pool: pool, Name: "chat", Namespace: chats, Locker: locker, MaxAttempts: 1})
+	box, err := turns.Open(t.Context(), turns.Config{Pool: pool, Name: "chat", Namespace: chats, Locker: locker, MaxAttempts: 1, Finish: -1})
 	require.NoError(t, err)
 	require.NoError(t, box.Migrate(t.Context()))
 	entered, causes := make(chan struct{}, 9), make(chan error, 9)
