@@ -23,30 +23,53 @@ import (
 	leasepg "github.com/pglatch/pglatch/lease/postgres"
 )
 
-const endToken = "end-0123456789abcdef"
+// The tokens of people.
+const (
+	lookToken = "look-0123456789abcdef"
+	endToken  = "end-0123456789abcdef"
+)
+
+// A desk is a program that serves the page with actions.
+type desk struct {
+	*proctest.Process
+
+	address, audit, people string // the page, and files
+}
 
 // actions serves the page with actions, and returns its address and the file of its audit.
 func actions(t *testing.T, dsn string) (address, audit string) {
 	t.Helper()
+	d := newDesk(t, dsn)
+	return d.address, d.audit
+}
+
+// newDesk serves the page with actions to lea, who may look, and to eva, who may end.
+func newDesk(t *testing.T, dsn string) desk {
+	t.Helper()
 	dir := t.TempDir()
 	program, people := filepath.Join(dir, "pglatch"), filepath.Join(dir, "people")
-	audit = filepath.Join(dir, "audit")
+	audit := filepath.Join(dir, "audit")
 	build, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../../..", "-o", program, "./cmd/pglatch").CombinedOutput() // of another module
 	require.NoError(t, err, "%s", build)
-	require.NoError(t, os.WriteFile(people, []byte(endToken+" role=end name=eva\n"), 0o600))
+	require.NoError(t, os.WriteFile(people, []byte(lookToken+" role=look name=lea\n"+endToken+" role=end name=eva\n"), 0o600))
 	p := proctest.Start(t, proctest.Command(t, program, "--database-url", dsn, "serve", "monitor", "--listen", "127.0.0.1:0", "--actions", "--auth-token-file", people, "--audit-file", audit))
-	return p.Match(&p.Stderr, `msg=serving.* page=(\S+)`)[1], audit
+	return desk{p, p.Match(&p.Stderr, `msg=serving.* page=(\S+)`)[1], audit, people}
 }
 
 // signIn opens the page as eva.
 func (b *browser) signIn(address string) {
 	b.t.Helper()
+	b.signInAs(address, endToken, "Signed in as eva, with the role end")
+}
+
+func (b *browser) signInAs(address, token, says string) {
+	b.t.Helper()
 	b.open(address)
 	b.until("h1", "Sign in")
 	b.accessible("sign-in")
 	assert.Equal(b.t, "token", eval[string](b, "document.activeElement.name"))
-	b.do(chromedp.KeyEvent(endToken + kb.Enter))
-	b.until("#actions", "Signed in as eva, with the role end")
+	b.do(chromedp.KeyEvent(token + kb.Enter))
+	b.until("#actions", says)
 	b.mu.Lock()
 	b.problems = nil // that nobody had signed in
 	b.mu.Unlock()
