@@ -53,7 +53,7 @@ func (v *viewer) connection() *pgx.Conn {
 func (v *viewer) until(q introspect.Question, ok func(a introspect.Answer) bool) introspect.Answer {
 	v.t.Helper()
 	var found introspect.Answer
-	require.Eventually(v.t, func() bool {
+	await.Until(v.t, await.Patience, func() bool {
 		answers, err := introspect.Ask(v.t.Context(), v.connection(), q)
 		require.NoError(v.t, err)
 		for _, a := range answers.Answers {
@@ -63,7 +63,7 @@ func (v *viewer) until(q introspect.Question, ok func(a introspect.Answer) bool)
 			}
 		}
 		return false
-	}, 30*time.Second, 20*time.Millisecond)
+	})
 	return found
 }
 

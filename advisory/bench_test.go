@@ -178,7 +178,7 @@ func BenchmarkLoss(b *testing.B) {
 		watches := locker.SessionStats().Watches
 		lock, err := locker.Acquire(b.Context(), agents.ID(1))
 		require.NoError(b, err)
-		require.Eventually(b, func() bool { return locker.SessionStats().Watches > watches }, await.Patience, time.Millisecond)
+		await.Until(b, await.Patience, func() bool { return locker.SessionStats().Watches > watches })
 		var pid uint32
 		for held := range locker.Held() {
 			pid = held.PID

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/internal/test/tabletrace"
@@ -103,7 +104,7 @@ func TestADeadlockAcrossProcessesIsSeenAndStaysIfNobodyMayBreakIt(t *testing.T) 
 	v := view(t, dsn)
 	var before introspect.Cycle
 	seen := 0
-	require.Eventually(t, func() bool {
+	await.Until(t, 4*time.Minute, func() bool {
 		answers, err := introspect.Ask(t.Context(), v.connection(), introspect.Question{})
 		require.NoError(t, err)
 		cycles := answers.Cycles()
@@ -114,7 +115,7 @@ func TestADeadlockAcrossProcessesIsSeenAndStaysIfNobodyMayBreakIt(t *testing.T) 
 			before = cycles[0]
 		}
 		return seen > 20 && before.Youngest().Wait.Age > 3*time.Second // a breaker would have ended it
-	}, 4*time.Minute, 20*time.Millisecond) // the processes wait for 5 min
+	}) // the processes wait for 5 min
 	require.Contains(t, before.String(), "waits for agent/1 (transfer), which service-1@")
 	require.True(t, strings.Contains(before.String(), "agent/2 (transfer)"))
 }

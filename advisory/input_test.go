@@ -17,6 +17,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -217,10 +218,10 @@ func TestATimeoutOfASemaphoreNamesItsHoldersAndItsSlots(t *testing.T) {
 		for _, l := range []*advisory.Locker{third, one} { // one also knows of its own
 			var err error
 			var timeout *advisory.TimeoutError
-			require.Eventually(t, func() bool { // the names are a courtesy: a busy server is not waited for
+			await.Until(t, await.Patience, func() bool { // the names are a courtesy: a busy server is not waited for
 				_, err = l.With(advisory.Options{Wait: 300 * time.Millisecond}).AcquireSlot(t.Context(), agents.ID(1), 3)
 				return errors.As(err, &timeout) && len(timeout.Holders) == 3
-			}, time.Minute, time.Millisecond)
+			})
 			require.ErrorAs(t, err, &timeout)
 			require.Equal(t, 3, timeout.Slots)
 			require.ErrorIs(t, err, advisory.ErrHeld)

@@ -75,7 +75,7 @@ func TestLockTxWaitsForEachKeyThatIsHeld(t *testing.T) {
 			done <- advisory.LockTx(t.Context(), tx, advisory.TxOptions{Wait: advisory.NoTimeout}, agents.ID(3), agents.ID(2), agents.ID(1))
 		}()
 		for i, lock := range held {
-			require.Eventually(t, func() bool { return locks(t, work, false) == 1 }, await.Soon, time.Millisecond, "waiting for %d", i)
+			await.Until(t, await.Soon, func() bool { return locks(t, work, false) == 1 }, "waiting for %d", i)
 			require.NoError(t, lock.Release())
 		}
 		require.NoError(t, <-done)

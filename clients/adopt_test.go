@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/await"
 )
 
 func TestARestartedHolderAdoptsItsLease(t *testing.T) {
@@ -60,7 +60,7 @@ func TestALeaseThatIsOverIsNotAdopted(t *testing.T) {
 		short := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 2000})
 		b := short.do(command{Do: "acquire", As: "b", Name: "z"})
 		require.Empty(t, b.Error)
-		clitest.Eventually(t, func() bool { return direct(t, s, "z").State != "HELD" }, func() string { return "z expires" })
+		await.Until(t, await.Soon, func() bool { return direct(t, s, "z").State != "HELD" }, "z expires")
 		assert.Equal(t, "Expired", adopt("z", "b", b.ID))
 	})
 }
@@ -91,6 +91,6 @@ func TestAHeartbeatKeepsAnAdoptedLeaseThatIsNearItsEnd(t *testing.T) {
 		w := l.client(t, f.URL)
 		require.Empty(t, w.do(command{Do: "adopt", As: "b", Name: "x", Owner: "a", ID: a.ID}).Error)
 		w.do(command{Do: "heartbeat", As: "b"})
-		clitest.Eventually(t, func() bool { return w.do(command{Do: "check", As: "b"}).Remaining > 12_000 }, func() string { return "it was not renewed" })
+		await.Until(t, await.Soon, func() bool { return w.do(command{Do: "check", As: "b"}).Remaining > 12_000 }, "it was not renewed")
 	})
 }

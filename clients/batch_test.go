@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/await"
 )
 
 // A batch is what a client sends, and is answered.
@@ -365,7 +365,7 @@ func TestAnAcquireOfALockThatOthersWaitForIsSentAlone(t *testing.T) {
 			return b.answer()
 		})
 		w := l.client(t, f.URL)
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			before := f.requests.Load()
 			r := w.do(command{Do: "acquire all", As: "w", Names: names(2, "x%d")})
 			assert.Equal(t, "Held", r.Results[0].Error)
@@ -374,7 +374,7 @@ func TestAnAcquireOfALockThatOthersWaitForIsSentAlone(t *testing.T) {
 				assert.Equal(t, before+2, f.requests.Load())
 			}
 			return alone.Load()
-		}, func() string { return "the other client waits" })
+		}, "the other client waits")
 		require.Empty(t, other.do(command{Do: "release", As: "other"}).Error)
 		require.Empty(t, waiter.answer().Error)
 		assert.Equal(t, "waiter", direct(t, s, "x0").OwnerID)
@@ -450,7 +450,7 @@ func TestHeartbeatsShareRequests(t *testing.T) {
 		before := f.requests.Load()
 		renewals.Store(0)
 		w.do(command{Do: "heartbeat all", Names: names(n, "x%d"), Wait: 500})
-		clitest.Eventually(t, func() bool { return renewals.Load() >= 5*n }, func() string { return "no renewals in batches" })
+		await.Until(t, await.Soon, func() bool { return renewals.Load() >= 5*n }, "no renewals in batches")
 		assert.Less(t, 3*(f.requests.Load()-before), renewals.Load(), "requests, without batches as many")
 		assert.Equal(t, make([]string, n), errorsOf(w.do(command{Do: "renew all", Names: names(n, "x%d")})), "they are held")
 	})

@@ -40,7 +40,7 @@ func TestErrorsHaveTypes(t *testing.T) {
 		assert.Equal(t, "a", held.Owner)
 		short := w.do(command{Do: "acquire", As: "c", Name: "y"})
 		require.Empty(t, short.Error)
-		clitest.Eventually(t, func() bool { return direct(t, s, "y").State != "HELD" }, func() string { return "y expires" }) // and may be swept
+		await.Until(t, await.Soon, func() bool { return direct(t, s, "y").State != "HELD" }, "y expires") // and may be swept
 		assert.Equal(t, "Lost", w.do(command{Do: "check", As: "c"}).Error)
 		assert.Equal(t, "Expired", w.do(command{Do: "renew", As: "c"}).Error)
 		require.Empty(t, long.do(command{Do: "acquire", As: "d", Name: "y"}).Error)
@@ -159,7 +159,7 @@ func TestAHeartbeatKeepsALeaseAndTellsOfItsLossBeforeTheServerGivesItAway(t *tes
 		require.Empty(t, first.Error)
 		w.do(command{Do: "heartbeat", As: "a", Wait: 200})
 		asked := f.requests.Load()
-		clitest.Eventually(t, func() bool { return f.requests.Load() >= asked+3 }, func() string { return "no renewals" })
+		await.Until(t, await.Soon, func() bool { return f.requests.Load() >= asked+3 }, "no renewals")
 		now := w.do(command{Do: "check", As: "a"})
 		require.Empty(t, now.Error, "it is renewed")
 		assert.Equal(t, first.Token, now.Token)
@@ -208,7 +208,7 @@ func TestTheTimeOfALeaseCountsFromBeforeTheRequestWasSent(t *testing.T) {
 			w.send(asks)
 			await.Receive(t, await.Patience, came, "no answer of the server")
 			granted := time.Now()
-			clitest.Eventually(t, func() bool { return time.Since(granted) > 500*time.Millisecond }, func() string { return "time goes on" })
+			await.Until(t, await.Soon, func() bool { return time.Since(granted) > 500*time.Millisecond }, "time goes on")
 			delay := time.Since(granted)
 			close(answered)
 			r := w.answer()

@@ -50,7 +50,7 @@ func (c *crowd) lines() (n int) {
 func (c *crowd) await(more int) {
 	c.t.Helper()
 	target := c.lines() + more
-	require.Eventually(c.t, func() bool { return c.lines() >= target }, 2*await.Patience, 10*time.Millisecond, "no load")
+	await.Until(c.t, 2*await.Patience, func() bool { return c.lines() >= target }, "no load")
 }
 
 // history ends the workers and returns what they were answered.

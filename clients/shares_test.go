@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/judge"
-	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -70,13 +70,13 @@ func TestReadersShareALockAndAWriterHasItAlone(t *testing.T) {
 		}
 		other := l.client(t, s.url())
 		other.send(command{Do: "acquire", As: "writer", Name: "catalogue", Mode: "exclusive", Wait: 30_000})
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			held := w.do(command{Do: "acquire", As: "c", Name: "catalogue", Mode: "shared"}).Error == "Held"
 			if !held {
 				w.do(command{Do: "release", As: "c"})
 			}
 			return held
-		}, func() string { return "the writer waits before later readers" })
+		}, "the writer waits before later readers")
 		for _, reader := range []string{"a", "b"} {
 			require.Empty(t, w.do(command{Do: "release", As: reader}).Error)
 		}
@@ -102,10 +102,10 @@ func TestAWriterThatGaveUpKeepsReadersOutForAWhile(t *testing.T) {
 		require.Empty(t, w.do(command{Do: "acquire", As: "a", Name: "catalogue", Mode: "shared"}).Error)
 		assert.Equal(t, "Held", w.do(command{Do: "acquire", As: "writer", Name: "catalogue", Mode: "exclusive"}).Error)
 		require.Empty(t, w.do(command{Do: "acquire", As: "b", Name: "catalogue", Mode: "shared"}).Error, "a writer that does not wait keeps nobody out")
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			assert.Equal(t, "Held", w.do(command{Do: "acquire", As: "writer", Name: "catalogue", Mode: "exclusive", Wait: 50}).Error)
 			return w.do(command{Do: "acquire", As: "c", Name: "catalogue", Mode: "shared"}).Owner == "writer"
-		}, func() string { return "a reader is kept out" })
+		}, "a reader is kept out")
 		require.Empty(t, w.do(command{Do: "acquire", As: "c", Name: "catalogue", Mode: "shared", Wait: 30_000}).Error)
 	})
 }
@@ -119,7 +119,7 @@ func TestAHeartbeatKeepsAShareAndTellsOfItsLoss(t *testing.T) {
 		require.Empty(t, w.do(command{Do: "acquire", As: "a", Name: "gpu", Slots: 1}).Error)
 		w.do(command{Do: "heartbeat", As: "a", Wait: 200})
 		asked := f.requests.Load()
-		clitest.Eventually(t, func() bool { return f.requests.Load() >= asked+3 }, func() string { return "no renewals" })
+		await.Until(t, await.Soon, func() bool { return f.requests.Load() >= asked+3 }, "no renewals")
 		require.Empty(t, w.do(command{Do: "check", As: "a"}).Error)
 		w.send(command{Do: "lost", As: "a"})
 		f.silent.Store(true)

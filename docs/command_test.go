@@ -85,7 +85,7 @@ func (s *stage) answers(p *clitest.Program) {
 	await.Until(s.t, await.Patience, func() (listens bool) {
 		err := look.QueryRow(s.t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%')`).Scan(&listens)
 		return err == nil && listens
-	}, func() string { return "the process cannot be asked" })
+	}, "the process cannot be asked")
 	require.NoError(s.t, look.Close(s.t.Context()))
 }
 
@@ -108,7 +108,7 @@ func saysWhoHasIt(s *stage, command string) {
 		p = s.start(command, "PGLATCH_DOCS_END=1")
 		assert.Equal(s.t, 75, p.Wait(), p.Stderr.String())
 		return !strings.Contains(p.Stderr.String(), "its holder is unknown")
-	}, func() string { return p.Stderr.String() })
+	}, p.Stderr.String)
 	assert.Contains(s.t, p.Stderr.String(), "is held by")
 }
 
@@ -125,7 +125,7 @@ func answered(code int) trial {
 			}
 			good = []int{code, 3} // the holder may have heard the request, and be gone
 			return false
-		}, func() string { return p.Stderr.String() })
+		}, p.Stderr.String)
 		assert.Contains(s.t, good, p.Wait(), p.Stderr.String())
 	}
 }
@@ -144,7 +144,7 @@ func proves(says string) trial {
 		await.Until(s.t, await.Patience, func() bool {
 			p = s.start(command)
 			return p.Wait() != 75
-		}, func() string { return p.Stdout.String() })
+		}, p.Stdout.String)
 		assert.Zero(s.t, p.Wait(), p.Stderr.String())
 		assert.Contains(s.t, p.Stdout.String(), says)
 	}
@@ -154,7 +154,7 @@ func proves(says string) trial {
 func until(says string) trial {
 	return func(s *stage, command string) {
 		p := s.start(command)
-		clitest.Eventually(s.t, func() bool { return strings.Contains(p.Stdout.String()+p.Stderr.String(), says) },
+		await.Until(s.t, await.Soon, func() bool { return strings.Contains(p.Stdout.String()+p.Stderr.String(), says) },
 			func() string { return says + "\n" + p.Stdout.String() + p.Stderr.String() })
 		p.Signal(syscall.SIGTERM)
 		assert.Contains(s.t, []int{0, 143}, p.Wait(), p.Stderr.String())
@@ -314,7 +314,7 @@ func renews(s *stage, command string) {
 func changes(s *stage, command string) {
 	ends(0, "")(s, "pglatch lease run nightly-report -- ./report.sh")
 	look := s.start(strings.Replace(command, "10s", "5m", 1))
-	clitest.Eventually(s.t, func() bool {
+	await.Until(s.t, await.Soon, func() bool {
 		select {
 		case <-look.Done:
 			return true
@@ -322,7 +322,7 @@ func changes(s *stage, command string) {
 			ends(0, "")(s, "pglatch lease run nightly-report -- ./report.sh")
 			return false
 		}
-	}, func() string { return look.Stderr.String() })
+	}, look.Stderr.String)
 	assert.Contains(s.t, []int{0, 3}, look.Wait(), look.Stderr.String())
 	assert.Contains(s.t, look.Stdout.String(), "nightly-report")
 }
@@ -334,7 +334,7 @@ func waiting(key string) trial {
 		waiter := s.start("pglatch run " + key + " -- ./reindex.sh")
 		clitest.RequireWaiting(s.t, clitest.Connect(s.t, s.dsn, "look"))
 		var look *clitest.Program
-		clitest.Eventually(s.t, func() bool { // the server tells a moment later who waits for whom
+		await.Until(s.t, await.Soon, func() bool { // the server tells a moment later who waits for whom
 			look = s.start(command)
 			return look.Wait() == 0 && strings.Contains(look.Stdout.String(), key)
 		}, func() string { return look.Stdout.String() + look.Stderr.String() })
@@ -372,7 +372,7 @@ func resigns(s *stage, command string) {
 	leader := s.start("pglatch leader run 100:1 --allow-resign -- ./scheduler")
 	s.answers(leader)
 	answered(0)(s, command)
-	clitest.Eventually(s.t, func() bool { return strings.Count(leader.Stdout.String(), "works with token") >= 2 },
+	await.Until(s.t, await.Soon, func() bool { return strings.Count(leader.Stdout.String(), "works with token") >= 2 },
 		func() string { return "leads again: " + leader.Stderr.String() })
 }
 
@@ -411,7 +411,7 @@ func sharded(then trial) trial {
 			})
 		}
 		var stdout string
-		clitest.Eventually(s.t, func() bool {
+		await.Until(s.t, await.Soon, func() bool {
 			var code int
 			stdout, _, code = clitest.Run(s.t, s.env, "shards", "ls", "tenant=7")
 			return code == 0 && len(regexp.MustCompile(`(?m)^web-[23] +\d+ +[12] `).FindAllString(stdout, -1)) == 2

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 )
@@ -53,7 +54,7 @@ func TestALongWaitInsideTheProcessDoesNotEndTheWaitersSession(t *testing.T) {
 						got <- err
 					}()
 				}
-				require.Eventually(t, func() bool { return time.Since(start) > 2*ttl }, patience, 10*time.Millisecond)
+				await.Until(t, patience, func() bool { return time.Since(start) > 2*ttl })
 				for _, lock := range locks {
 					assert.NoError(t, lock.Release())
 				}

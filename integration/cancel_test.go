@@ -17,6 +17,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/test/soak"
@@ -69,7 +70,7 @@ func TestThoseBehindACanceledWaiterWaitOn(t *testing.T) {
 			assert.NoError(t, err)
 			behind <- lock
 		}()
-		require.Eventually(t, func() bool { return l.Stats().Waiting == 2 }, patience, time.Millisecond)
+		await.Until(t, patience, func() bool { return l.Stats().Waiting == 2 })
 		cancel(errEnough)
 		require.ErrorIs(t, <-ended, errEnough)
 		require.NoError(t, lock.Release())

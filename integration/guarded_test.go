@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/netns"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
@@ -152,7 +153,7 @@ func newHoldUp(t *testing.T, dsn, childDSN, ns, statement string, bare bool) *ho
 		before = append([]string{"ip", "netns", "exec", ns}, before...)
 	}
 	h.child = start(t, "guarded", childDSN, before...)
-	h.eventually("the statement is under way", func() bool { return h.guarded(statements[statement].state) == 1 })
+	await.Until(h.t, patience, func() bool { return h.guarded(statements[statement].state) == 1 }, "the statement is under way")
 	return h
 }
 
@@ -160,11 +161,6 @@ func (h *holdUp) guarded(state string) (n int) {
 	h.t.Helper()
 	require.NoError(h.t, h.judge.QueryRow(context.Background(), "SELECT count(*) FROM pg_stat_activity AS a WHERE application_name = $1 AND datname = current_database() AND "+state, guardedName).Scan(&n))
 	return n
-}
-
-func (h *holdUp) eventually(what string, condition func() bool) {
-	h.t.Helper()
-	require.Eventually(h.t, condition, patience, 5*time.Millisecond, what)
 }
 
 // candidate starts one, which waits for leadership.
@@ -201,10 +197,10 @@ func (h *holdUp) ends(elector *leader.Elector) {
 // lasts waits until the candidate has waited for longer than the bounds allow.
 func (h *holdUp) lasts(elector *leader.Elector, pending func() *postgres.PendingError) {
 	h.t.Helper()
-	h.eventually("the takeover waits", func() bool {
+	await.Until(h.t, patience, func() bool {
 		p := pending()
 		return p != nil && p.Guarded && p.Waited > 3*guardedLease
-	})
+	}, "the takeover waits")
 	assert.False(h.t, elector.IsLeader())
 	assert.NotZero(h.t, pending().PID)
 	_, err := h.judge.Exec(h.t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database()", guardedName)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
@@ -89,7 +90,7 @@ func TestASilentNetworkDelaysACallByItsBoundOnly(t *testing.T) {
 		l := open(t, via, session.DefaultTTL)
 		require.NoError(t, acquire(t, l, agents.ID(1)).Release()) // the control: while the network passes, the call gets the lock
 		idle := time.Now()
-		require.Eventually(t, func() bool { return time.Since(idle) > 1100*time.Millisecond }, patience, 10*time.Millisecond)
+		await.Until(t, patience, func() bool { return time.Since(idle) > 1100*time.Millisecond })
 		proxy.Set(faultproxy.Hold)
 
 		start := time.Now() // on an idle connection, which is asked whether it lives

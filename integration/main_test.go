@@ -65,10 +65,10 @@ func locks(t *testing.T, conn *pgx.Conn) (granted, waiting int) {
 // requireLocks waits until the database has so many locks.
 func requireLocks(t *testing.T, conn *pgx.Conn, granted, waiting int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		g, w := locks(t, conn)
 		return g == granted && w == waiting
-	}, patience, 5*time.Millisecond)
+	})
 }
 
 // requireLost waits for the loss of a lock.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 )
@@ -94,7 +95,7 @@ func TestTheFirstLookAfterAStopFindsTheLossAndADerivedContextIsToldSoon(t *testi
 				l := open(t, dsn, session.DefaultTTL)
 				lock := acquire(t, l, agents.ID(1)) // the server ended the session of the one who is stopped
 				began := time.Now()
-				require.Eventually(t, func() bool { return time.Since(began) > childTTL }, patience, 10*time.Millisecond)
+				await.Until(t, patience, func() bool { return time.Since(began) > childTTL })
 				holder.Signal(syscall.SIGCONT)
 				var first bool
 				var microseconds int64

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/adapters/gocronlock"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader"
 	electing "github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -110,7 +111,7 @@ func TestOfSeveralSchedulersOneRunsAJob(t *testing.T) {
 				s.Start()
 				t.Cleanup(func() { assert.NoError(t, s.Shutdown()) })
 			}
-			require.Eventually(t, func() bool { return ran.Load()+left.Load() == nodes }, 30*time.Second, time.Millisecond)
+			await.Until(t, await.Patience, func() bool { return ran.Load()+left.Load() == nodes })
 			assert.Equal(t, test.runs, ran.Load())
 		})
 	}

@@ -366,10 +366,10 @@ func TestAJobThatFailsIsNotedAsFailed(t *testing.T) {
 		f := newFixture(t, r, time.Now().UTC().Truncate(time.Minute).Add(time.Second))
 		f.job(t, gocron.CronJob("* * * * *", false), func() error { return cause })
 		require.ErrorIs(t, f.pass(t, time.Minute), cause, name)
-		require.Eventually(t, func() bool { // gocron unlocks after the job; a run whose scheduler stops before that is open again
+		await.Until(t, await.Patience, func() bool { // gocron unlocks after the job; a run whose scheduler stops before that is open again
 			records, err := store.Look(t.Context(), "report", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 			return assert.NoError(t, err) && assert.Len(t, records, 1, name) && records[0].State == wanted
-		}, await.Patience, time.Millisecond, name)
+		}, name)
 		require.NoError(t, f.StopJobs())
 	}
 }

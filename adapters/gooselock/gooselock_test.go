@@ -19,6 +19,7 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/gooselock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/namespace/interop"
@@ -139,10 +140,10 @@ func held(t *testing.T, dsn string) (release func()) {
 // waiting waits until n sessions wait for goose's lock.
 func waiting(t *testing.T, conn *pgx.Conn, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		_, waiters, err := pgtest.CountLocks(t.Context(), conn, interop.Goose())
 		return assert.NoError(t, err) && waiters == n
-	}, time.Minute, time.Millisecond)
+	})
 }
 
 func TestEachCallWaitsForItsWholeTimeoutHoweverOftenOthersTimedOut(t *testing.T) {
@@ -152,10 +153,10 @@ func TestEachCallWaitsForItsWholeTimeoutHoweverOftenOthersTimedOut(t *testing.T)
 	conn := pgtest.Connect(t, dsn)
 	short := newLocker(t, open(t, dsn), 300*time.Millisecond)
 	for range 3 {
-		require.Eventually(t, func() bool { // a busy machine does not always say that it is held
+		await.Until(t, await.Patience, func() bool { // a busy machine does not always say that it is held
 			err := short.Lock(t.Context(), nil)
 			return assert.ErrorIs(t, err, advisory.ErrTimeout) && errors.Is(err, advisory.ErrHeld)
-		}, time.Minute, time.Millisecond)
+		})
 	}
 	goosesConn, err := openDB(t, dsn).Conn(t.Context())
 	require.NoError(t, err)
@@ -217,10 +218,10 @@ func TestAWaiterWhoseContextEndsLeavesNothing(t *testing.T) {
 	waiting(t, conn, 0)
 	_, err := p.Up(t.Context())
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		granted, waiters, err := pgtest.CountLocks(t.Context(), conn, interop.Goose())
 		return assert.NoError(t, err) && granted+waiters == 0
-	}, time.Minute, time.Millisecond)
+	})
 }
 
 func TestTheLockIsNotPassedToWhoMayNotUnlockIt(t *testing.T) {

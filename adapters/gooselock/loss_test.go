@@ -16,6 +16,7 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/gooselock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace/interop"
 )
@@ -42,7 +43,7 @@ func migrateAndLose(t *testing.T, dsn string, option goose.ProviderOption) (conn
 		_, err := p.Up(context.WithoutCancel(t.Context()))
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return atGate(t, conn) == 1 }, time.Minute, time.Millisecond)
+	await.Until(t, await.Patience, func() bool { return atGate(t, conn) == 1 })
 	key, _ := interop.Goose().Tag().Single()
 	var terminated int
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_locks
@@ -71,7 +72,7 @@ func TestAMigrationEndsWithTheLossOfItsSessionLock(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	conn, openGate, up := migrateAndLose(t, dsn, goose.WithSessionLocker(newSessionLocker(t, open(t, dsn), 0)))
 	require.ErrorIs(t, <-up, advisory.ErrLost)
-	require.Eventually(t, func() bool { return atGate(t, conn) == 0 }, time.Minute, time.Millisecond, "the server has canceled the statement")
+	await.Until(t, await.Patience, func() bool { return atGate(t, conn) == 0 }, "the server has canceled the statement")
 	openGate()
 	require.False(t, made(t, conn), "nothing after the statement that was canceled has run")
 }
@@ -97,10 +98,10 @@ func TestALostLockHoldsUpItsOwnProcessUntilItsMigrationHasEnded(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	l := newLocker(t, open(t, dsn), 5*time.Second)
 	conn, openGate, up := migrateAndLose(t, dsn, goose.WithLocker(l))
-	require.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		granted, _, err := pgtest.CountLocks(t.Context(), conn, interop.Goose())
 		return assert.NoError(t, err) && granted == 0
-	}, time.Minute, time.Millisecond)
+	})
 	require.ErrorIs(t, l.Lock(t.Context(), nil), advisory.ErrTimeout)
 	openGate()
 	require.ErrorIs(t, <-up, advisory.ErrLost)

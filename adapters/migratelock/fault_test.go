@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/migratelock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -35,7 +36,7 @@ func TestNoTwoReplicasMigrateWhenTheLocksSessionEnds(t *testing.T) {
 		tag.ClassID, tag.ObjID, tag.ObjSubID)
 	require.NoError(t, err)
 	locked(t, conn, theirs(t, conn), 1, 1) // the second has the first lock, and waits for the driver's
-	require.Eventually(t, func() bool { return driver.LockLost() != nil }, time.Minute, time.Millisecond, "on a busy machine it learns that later")
+	await.Until(t, await.Patience, func() bool { return driver.LockLost() != nil }, "on a busy machine it learns that later")
 	openGate()
 	require.ErrorIs(t, <-ended, advisory.ErrLost)
 	require.NoError(t, <-others, "the second applied what the first did not begin")

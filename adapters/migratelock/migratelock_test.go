@@ -16,6 +16,7 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/migratelock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace/interop"
 )
@@ -79,10 +80,10 @@ func TestAnIndexIsBuiltConcurrentlyWhileOtherReplicasWait(t *testing.T) {
 		}
 		opened <- err
 	}()
-	require.Eventually(t, func() bool { // the third waits in line behind the second
+	await.Until(t, await.Patience, func() bool { // the third waits in line behind the second
 		_, waiting, err := pgtest.CountLocks(t.Context(), conn)
 		return assert.NoError(t, err) && waiting == 2
-	}, time.Minute, time.Millisecond)
+	})
 	openGate()
 	require.NoError(t, <-ended)
 	require.ErrorIs(t, <-others, migrate.ErrNoChange)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/migratelock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/namespace/interop"
@@ -105,13 +106,13 @@ func theirs(t *testing.T, conn *pgx.Conn) namespace.Key {
 func locked(t *testing.T, conn *pgx.Conn, k namespace.Key, n, w int) {
 	t.Helper()
 	tag := k.Tag()
-	require.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		var granted, waiting int
 		err := conn.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE granted), count(*) FILTER (WHERE NOT granted) FROM pg_locks
 			WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 			AND classid = $1 AND objid = $2 AND objsubid = $3`, tag.ClassID, tag.ObjID, tag.ObjSubID).Scan(&granted, &waiting)
 		return assert.NoError(t, err) && granted == n && waiting == w
-	}, time.Minute, time.Millisecond)
+	})
 }
 
 // gated are migrations of which the first waits at a gate, and the second builds an index concurrently.
@@ -136,10 +137,10 @@ func gate(t *testing.T, dsn string) (openGate func()) {
 // atGate waits until a migration waits at the gate.
 func atGate(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
-	require.Eventually(t, func() (there bool) {
+	await.Until(t, await.Patience, func() (there bool) {
 		err := conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'gate'::regclass AND NOT granted)").Scan(&there)
 		return assert.NoError(t, err) && there
-	}, time.Minute, time.Millisecond)
+	})
 }
 
 // up migrates, and tells how it ended.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/adapters/riverlock"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 )
 
@@ -26,11 +27,11 @@ func backlog(t *testing.T, dsn string, config *riverlock.Config, jobs, agents in
 		queue := []string{"left", "right"}[i%2]
 		first.insert(t, syncArgs{Agent: int64(i % agents)}, &river.InsertOpts{Queue: queue})
 	}
-	require.Eventually(t, func() bool {
+	await.Until(t, 2*patience, func() bool {
 		var left int
 		err := first.pool.QueryRow(t.Context(), "SELECT count(*) FROM river_job WHERE state <> 'completed'").Scan(&left)
 		return err == nil && left == 0
-	}, 2*patience, 20*time.Millisecond)
+	})
 	return first.pool
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/adapters/riverlock"
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 )
 
@@ -58,7 +59,7 @@ func TestAJobThatWaitsWhenItsClientStopsUsesNoAttempt(t *testing.T) {
 	do, _, _ := holding()
 	n := startNode(t, dsn, &riverlock.Config{Wait: time.Hour, Snooze: time.Hour}, do, "a")
 	job := n.insert(t, syncArgs{Agent: 42}, in("a"))
-	require.Eventually(t, func() bool { return n.locker.Stats().Waiting == 1 }, patience, time.Millisecond)
+	await.Until(t, patience, func() bool { return n.locker.Stats().Waiting == 1 })
 
 	n.stop()
 	require.NoError(t, lock.Release())

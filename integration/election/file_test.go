@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/leader/file"
 )
@@ -79,7 +80,7 @@ func (f electionFile) torn() electiontest.Fault {
 			whole, part := f.tear(c)
 			<-time.After(ttl * 3 / 2)
 			for _, n := range c.Nodes {
-				assert.Eventually(c.T, func() bool { return strings.Contains(n.LastError(), "is corrupt") }, patience, time.Millisecond, "node %d", n.Job.Node)
+				await.Until(c.T, patience, func() bool { return strings.Contains(n.LastError(), "is corrupt") }, "node %d", n.Job.Node)
 			}
 			f.locked(c.T, func() {
 				assert.Equal(c.T, part, f.read(c.T), "what could not be read was overwritten")

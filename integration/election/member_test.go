@@ -8,11 +8,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
 )
@@ -76,7 +76,7 @@ func (m *member) told() []string {
 // requireStory waits for events, which must be all that were told.
 func (m *member) requireStory(events ...string) {
 	m.t.Helper()
-	assert.Eventually(m.t, func() bool { return len(m.told()) >= len(events) }, patience, time.Millisecond, "too few events")
+	await.Until(m.t, patience, func() bool { return len(m.told()) >= len(events) }, "too few events")
 	require.Equal(m.t, events, m.told(), "it is a %v", m.State())
 }
 

@@ -73,10 +73,10 @@ func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 // granted and waited for.
 func requireLocks(t *testing.T, conn *pgx.Conn, granted, waiting int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		g, w, err := pgtest.CountLocks(context.Background(), conn, agents.ID(1))
 		return err == nil && g == granted && w == waiting
-	}, patience, 5*time.Millisecond, "%d granted and %d waiting", granted, waiting)
+	}, "%d granted and %d waiting", granted, waiting)
 }
 
 // requireLost waits for the loss of a lock.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -97,10 +98,10 @@ func pooledServer(t *testing.T) *pgserver.Server {
 	direct := pgtest.Connect(t, server.DSN(""))
 	execute(t, direct, "SELECT pg_advisory_lock(78)")
 	await := func(query string, n int) {
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			var got int
 			return direct.QueryRow(t.Context(), query).Scan(&got) == nil && got >= n
-		}, patience, 10*time.Millisecond)
+		})
 	}
 	await("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pglatch answers: %' AND wait_event = 'ClientRead'", 3)
 	await("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 79", 1)
@@ -118,7 +119,7 @@ func (c pooledCommand) try(t *testing.T, dsn, mode string) {
 	p, said := start()
 	refused := c.refused && mode != "session" || c.transacts && mode == "statement"
 	if c.serves && !refused {
-		clitest.Eventually(t, func() bool { return strings.Contains(said(), c.says) }, said)
+		await.Until(t, await.Soon, func() bool { return strings.Contains(said(), c.says) }, said)
 		p.Signal(syscall.SIGTERM)
 	}
 	code := p.Wait()

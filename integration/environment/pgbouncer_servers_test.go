@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -58,7 +59,7 @@ func TestLockServersBehindAPoolerThatSharesSessionsDoNotListenAndLook(t *testing
 			Store: openLeases(t, pooled), PollInterval: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 	}
-	require.Eventually(t, func() bool { return strings.Count(log.String(), "changes_not_heard") == 2 }, patience, 10*time.Millisecond)
+	await.Until(t, patience, func() bool { return strings.Count(log.String(), "changes_not_heard") == 2 })
 	for i := range 4 {
 		held, err := clients[i%2].Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
 		require.NoError(t, err)

@@ -6,12 +6,12 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -60,11 +60,11 @@ func TestAProcessAnswersBehindAPoolerInSessionMode(t *testing.T) {
 	lock := acquire(t, locker, agents.ID(1))
 	for _, dsn := range []string{server.DSN("postgres"), service.PgBouncer(t, server, "pool_mode=session")} {
 		conn := pgtest.Connect(t, dsn)
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
 			require.NoError(t, err)
 			return len(answers.Answers) == 1 && len(answers.Answers[0].Locks) == 1 && answers.Answers[0].Locks[0].Session == lock.PID()
-		}, patience, 50*time.Millisecond)
+		})
 	}
 	require.NoError(t, lock.Release())
 }

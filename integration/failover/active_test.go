@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/leaseload"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -53,7 +54,7 @@ func (f *fleet) start(i int) {
 func (f *fleet) active(but int) (active int) {
 	f.t.Helper()
 	client := http.Client{Timeout: time.Second}
-	require.Eventually(f.t, func() bool {
+	await.Until(f.t, patience, func() bool {
 		for i, address := range f.addresses {
 			if i == but {
 				continue
@@ -70,7 +71,7 @@ func (f *fleet) active(but int) (active int) {
 			}
 		}
 		return false
-	}, patience, 5*time.Millisecond, "no server becomes active")
+	}, "no server becomes active")
 	return active
 }
 

@@ -9,7 +9,6 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -54,11 +54,11 @@ func openLocker(t *testing.T, config advisory.Config) *advisory.Locker {
 func acquire(t *testing.T, locker *advisory.Locker, key namespace.Key) *advisory.Lock {
 	t.Helper()
 	var lock *advisory.Lock
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		var err error
 		lock, err = locker.Acquire(t.Context(), key)
 		return err == nil
-	}, patience, 10*time.Millisecond)
+	})
 	return lock
 }
 
@@ -94,10 +94,10 @@ func TestALockerGoesOnOnThePromotedServerAndNeverBackToTheOldPrimary(t *testing.
 
 		require.NoError(t, p.standby.Stop(t.Context(), pgserver.Immediate))
 		var other *session.OtherServerError
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			_, err := locker.TryAcquire(t.Context(), accounts.ID(1))
 			return errors.As(err, &other)
-		}, patience, 10*time.Millisecond)
+		})
 		require.ErrorIs(t, other, advisory.ErrOtherServer)
 		require.ErrorIs(t, other, advisory.ErrUnavailable, "the promoted server can come back")
 		assert.ErrorContains(t, other, "timeline 1")

@@ -96,7 +96,7 @@ func one[V any](p *pair, server *pgserver.Server, sql string) (v V) {
 // eventually waits until a statement yields true.
 func (p *pair) eventually(server *pgserver.Server, sql string) {
 	p.t.Helper()
-	require.Eventually(p.t, func() bool { return one[bool](p, server, sql) }, patience, 5*time.Millisecond, sql)
+	await.Until(p.t, patience, func() bool { return one[bool](p, server, sql) }, sql)
 }
 
 // stopStreaming suspends the sender of the primary: the standby gets nothing from here on.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/leaseload"
 	"github.com/pglatch/pglatch/internal/test/servetest"
@@ -48,14 +49,14 @@ func TestLockServersWithBothHostsServeOverThePromotionAndLoseNothing(t *testing.
 	killed := time.Now()
 	require.NoError(t, p.primary.Kill())
 	for _, address := range addresses {
-		require.Eventually(t, func() bool { return ready(t, address) == http.StatusServiceUnavailable }, patience, 10*time.Millisecond, "without a primary a server is not ready")
+		await.Until(t, patience, func() bool { return ready(t, address) == http.StatusServiceUnavailable }, "without a primary a server is not ready")
 	}
 	p.promote()
 	promoted, atPromotion := time.Now(), l.Granted()
 	l.Await(1)
 	served := time.Now()
 	for _, address := range addresses {
-		require.Eventually(t, func() bool { return ready(t, address) == http.StatusNoContent }, patience, 10*time.Millisecond, "it goes on by itself")
+		await.Until(t, patience, func() bool { return ready(t, address) == http.StatusNoContent }, "it goes on by itself")
 	}
 	l.Await(enough)
 	l.Stop()

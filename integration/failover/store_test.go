@@ -166,11 +166,11 @@ func behind(t *testing.T, p *pair) (s *postgres.Store, told ledger) {
 // after is s.Acquire once a server is there for it.
 func after(t *testing.T, s lease.Store, r lease.AcquireRequest) (l lease.Lease) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		var err error
 		l, err = s.Acquire(t.Context(), r)
 		return err == nil
-	}, patience, 10*time.Millisecond)
+	})
 	return l
 }
 

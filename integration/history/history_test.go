@@ -297,11 +297,11 @@ func (c *counters) requireNothingLeft(t *testing.T) {
 		"locks":       "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
 		"connections": "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fighter-%' AND datname = current_database()",
 	} {
-		require.Eventually(t, func() bool {
+		await.Until(t, await.Patience, func() bool {
 			var n int
 			require.NoError(t, c.pool.QueryRow(t.Context(), sql).Scan(&n))
 			return n == 0
-		}, await.Patience, 10*time.Millisecond, what)
+		}, what)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/judge"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/internal/test/ledgertest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -99,10 +100,10 @@ func (g *game) open(n int, set func(*electiontest.Job)) {
 	began := time.Now()
 	g.start(n, set)
 	g.awaitEven()
-	require.Eventually(g.T, func() bool { // one that a node has lost lasts at the server for a while
+	await.Until(g.T, patience, func() bool { // one that a node has lost lasts at the server for a while
 		sessions, err := g.sessions()
 		return err == nil && len(sessions) <= 2*n
-	}, patience, 5*time.Millisecond, "more sessions carry shards")
+	}, "more sessions carry shards")
 	g.T.Logf("%d nodes own %d shards evenly after %v", n, listed, time.Since(began).Round(time.Millisecond))
 }
 

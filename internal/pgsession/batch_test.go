@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/session"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
@@ -249,7 +250,7 @@ func TestABatchDoesNotWaitLongForAPing(t *testing.T) {
 	lost := watch(s)
 	watched(t, s)
 	proxy.Set(faultproxy.Hold)
-	require.Eventually(t, func() bool { return s.pingSent.Load() != 0 }, patience, time.Millisecond)
+	awaiting.Until(t, patience, func() bool { return s.pingSent.Load() != 0 })
 	op := try(pairOf(1), session.Exclusive)
 	require.ErrorIs(t, s.Do([]*session.Op{op}, time.Millisecond), session.ErrPending)
 	require.False(t, op.Held)
@@ -267,9 +268,9 @@ func TestABatchOnASessionThatTheServerEndsIsALoss(t *testing.T) {
 	trip(t, s, 2, "pg_sleep(30) IS NULL")
 	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive)}
 	require.ErrorIs(t, s.Do(ops, time.Millisecond), session.ErrPending)
-	require.Eventually(t, func() bool { // a server that has not read the batch resets the connection, and its words are gone
+	awaiting.Until(t, patience, func() bool { // a server that has not read the batch resets the connection, and its words are gone
 		return admin.exec("SELECT coalesce(wait_event, '') FROM pg_stat_activity WHERE pid = " + format(s.PID()))[0] == "PgSleep"
-	}, patience, time.Millisecond)
+	})
 	admin.terminate(s.PID())
 	err := s.Do(nil, 0)
 	require.ErrorIs(t, err, session.ErrLost)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
@@ -98,7 +99,7 @@ func TestAPingProlongsBeliefAndWaitsForALateAnswer(t *testing.T) {
 	lost := watch(s)
 	watched(t, s)
 	proxy.Set(faultproxy.HoldToClient)
-	require.Eventually(t, func() bool { return s.state(time.Now()) == session.Doubtful }, patience, time.Millisecond)
+	awaiting.Until(t, patience, func() bool { return s.state(time.Now()) == session.Doubtful })
 	pinged := make(chan error, 1)
 	go func() { pinged <- s.Ping() }()
 	proxy.Set(faultproxy.Pass)

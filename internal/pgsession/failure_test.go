@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -103,7 +104,7 @@ func TestADeadlineBoundsTheQuestionToAnIdleConnection(t *testing.T) {
 	old, young := acquire(t, p), acquire(t, p)
 	old.Close(true)
 	released := boottime.Now()
-	require.Eventually(t, func() bool { return boottime.Now()-released > askAfter*5/4 }, patience, 10*time.Millisecond)
+	awaiting.Until(t, patience, func() bool { return boottime.Now()-released > askAfter*5/4 })
 	young.Close(true)
 	proxy.Set(faultproxy.Hold)
 	defer proxy.Set(faultproxy.Pass)

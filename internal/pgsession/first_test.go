@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
@@ -38,12 +39,12 @@ func TestARolesTimeoutsDoNotReachTheFirstStatements(t *testing.T) {
 		}
 		dialed <- err
 	}()
-	require.Eventually(t, func() bool {
+	awaiting.Until(t, patience, func() bool {
 		if len(dialed) > 0 {
 			return true
 		}
 		return admin.exec("SELECT count(*) FROM pg_stat_activity WHERE usename = 'app' AND wait_event_type = 'Lock'")[0] == "1"
-	}, patience, time.Millisecond)
+	})
 	slow.exec("COMMIT")
 	require.NoError(t, <-dialed)
 
@@ -70,9 +71,9 @@ func TestARolesDeferrableTransactionsDoNotHoldUpTheFirstStatements(t *testing.T)
 	writer.exec("BEGIN ISOLATION LEVEL SERIALIZABLE; INSERT INTO written VALUES (1)")
 	victim, done := connect(t, dsn), make(chan struct{})
 	go func() { _, _ = victim.try("SELECT 1"); close(done) }()
-	require.Eventually(t, func() bool {
+	awaiting.Until(t, patience, func() bool {
 		return admin.exec("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SafeSnapshot' AND pid = " + format(victim.conn.PID()))[0] == "1"
-	}, patience, time.Millisecond, "the control: an ordinary client waits")
+	}, "the control: an ordinary client waits")
 	p := newPool(t, dsn, nil)
 	take(t, p, pairKey).Close(false)
 	writer.exec("COMMIT")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/namespace"
@@ -79,7 +80,7 @@ func TestASessionOnAHigherTimelineComesWhenTheOwnersOfTheOlderOnesKnow(t *testin
 			require.NotNil(t, next)
 			defer next.Close(false)
 			assert.GreaterOrEqual(t, time.Since(known), row.drained)
-			require.Eventually(t, func() bool { return judge.locks(s.PID()) == "0" }, patience, time.Millisecond)
+			awaiting.Until(t, patience, func() bool { return judge.locks(s.PID()) == "0" })
 		})
 	}
 }
@@ -192,7 +193,7 @@ func TestASessionOfTheOldServerThatWasNeverAnsweredGrantsNothingAfterThePromotio
 		}
 		next <- err
 	}()
-	require.Eventually(t, func() bool { return old.lost.Load() != nil }, patience, time.Millisecond, "it is ended")
+	awaiting.Until(t, patience, func() bool { return old.lost.Load() != nil }, "it is ended")
 	go func() {
 		_, err := old.Try(pairKey, session.Exclusive)
 		old.Close(false)

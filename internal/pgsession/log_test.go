@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/session"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
@@ -121,9 +122,9 @@ func TestTheSecondSignalOfACancelRequestIsNotLogged(t *testing.T) {
 	}()
 	judge.waits(pid)
 	judge.cancel(pid)
-	require.Eventually(t, func() bool {
+	awaiting.Until(t, patience, func() bool {
 		return judge.exec("SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = " + format(pid))[0] == "t"
-	}, patience, time.Millisecond)
+	})
 	judge.cancel(pid)
 	require.Equal(t, []string{"refused", format(pid)}, <-answer)
 	log, err := server.LogSince(before)
@@ -147,9 +148,9 @@ func TestACancelRequestThatArrivesBeforeTheWaitIsNotLogged(t *testing.T) {
 			assert.NoError(t, err, name)
 			answer <- row
 		}()
-		require.Eventually(t, func() bool {
+		awaiting.Until(t, patience, func() bool {
 			return judge.exec("SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = " + format(pid))[0] == "t"
-		}, patience, time.Millisecond)
+		})
 		judge.cancel(pid)
 		require.Equal(t, []string{"refused", format(pid)}, <-answer, name)
 		log, err := server.LogSince(before)

@@ -106,11 +106,11 @@ func requireNoLoss(t *testing.T, s *Session, lost <-chan error) {
 // watched waits until the session is under watch.
 func watched(t *testing.T, s *Session) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	awaiting.Until(t, patience, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.cancelWatch != nil
-	}, patience, time.Millisecond)
+	})
 }
 
 // A bystander is an ordinary connection: the judge of what the server says, or
@@ -168,17 +168,17 @@ func (b bystander) locks(pid uint32) string {
 // waits blocks until a backend waits for an advisory lock.
 func (b bystander) waits(pid uint32) {
 	b.t.Helper()
-	require.Eventually(b.t, func() bool {
+	awaiting.Until(b.t, patience, func() bool {
 		return b.exec("SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = " + format(pid))[0] == "1"
-	}, patience, time.Millisecond)
+	})
 }
 
 // gone blocks until a backend has ended.
 func (b bystander) gone(pid uint32) {
 	b.t.Helper()
-	require.Eventually(b.t, func() bool {
+	awaiting.Until(b.t, patience, func() bool {
 		return b.exec("SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE pid = " + format(pid))[0] == "0"
-	}, patience, time.Millisecond)
+	})
 }
 
 func (b bystander) cancel(pid uint32) { _, _ = b.try("SELECT pg_cancel_backend(" + format(pid) + ")") }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
@@ -51,13 +52,13 @@ func passwordServer(t *testing.T) *pgserver.Server {
 	require.NoError(t, err)
 	cc := admin.Config().Copy()
 	cc.User, cc.Password = "app", "wrong"
-	require.Eventually(t, func() bool { // until the server has read its file
+	awaiting.Until(t, awaiting.Patience, func() bool { // until the server has read its file
 		conn, err := pgx.ConnectConfig(t.Context(), cc)
 		if err == nil {
 			_ = conn.Close(t.Context())
 		}
 		return sqlstate.Of(err) == "28P01"
-	}, time.Minute, 20*time.Millisecond)
+	})
 	return server
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/session"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -48,10 +49,10 @@ func TestASessionOfManyLocksHasTheBatchesOfABusyTimeShareATransactionWithoutASna
 	require.NotEqual(t, first, cycle(one), "it has become too old")
 
 	lost := watch(s)
-	require.Eventually(t, func() bool {
+	awaiting.Until(t, patience, func() bool {
 		state, begun, _ := judge.shown(s.PID())
 		return state == "idle" && begun == ""
-	}, patience, time.Millisecond, "the watch ends it")
+	}, "the watch ends it")
 	requireNoLoss(t, s, lost)
 	require.Equal(t, strconv.Itoa(manyLocks+1), judge.locks(s.PID()), "the locks stay")
 	cycle(unlockOf(one))

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/session"
+	awaiting "github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -51,13 +52,13 @@ func encrypted(t *testing.T) string {
 	c.exec("ALTER SYSTEM SET ssl = on")
 	c.exec("SELECT pg_reload_conf()")
 	dsn := strings.Replace(server.DSN(""), "sslmode=disable", "sslmode=require", 1)
-	require.Eventually(t, func() bool { // the postmaster has read its files
+	awaiting.Until(t, patience, func() bool { // the postmaster has read its files
 		p, err := openPool(t, dsn, nil)
 		if err == nil {
 			p.Close()
 		}
 		return err == nil
-	}, patience, time.Millisecond)
+	})
 	return dsn
 }
 
@@ -140,10 +141,10 @@ func TestAHealthySessionIsVerifiedWithoutAQuestion(t *testing.T) {
 				before := p.Stats().Pings
 				beginWatching(t, s)
 				if i == 0 {
-					require.Eventually(t, func() bool { return p.Stats().Pings > before }, patience, time.Millisecond)
+					awaiting.Until(t, patience, func() bool { return p.Stats().Pings > before })
 				}
 			}
-			assert.Eventually(t, func() bool { return looks(s) }, patience, time.Millisecond, "after statement %d", i)
+			awaiting.Until(t, patience, func() bool { return looks(s) }, "after statement %d", i)
 		}
 	})
 }
@@ -156,7 +157,7 @@ func TestWhatIsNotJudgedYetIsAskedAbout(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, looks(s))
 	other.exec("NOTIFY pglatch_test")
-	require.Eventually(t, func() bool { return !looks(s) }, patience, time.Millisecond)
+	awaiting.Until(t, patience, func() bool { return !looks(s) })
 	beginWatching(t, s)
 	assert.False(t, looks(s), "the watch has read it, that is all")
 	require.NoError(t, s.Ping())
@@ -173,7 +174,7 @@ func TestManyMayLookWhileTheSessionIsWatched(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 20 {
-				assert.Eventually(t, func() bool { return looks(s) }, patience, time.Millisecond)
+				awaiting.Until(t, patience, func() bool { return looks(s) })
 			}
 		})
 	}
@@ -193,7 +194,7 @@ func TestAKillEndsAQuestion(t *testing.T) {
 	proxy.Set(faultproxy.Hold)
 	answer := make(chan error, 1)
 	go func() { answer <- s.Ping() }()
-	require.Eventually(t, func() bool { return s.pingSent.Load() != 0 }, patience, time.Millisecond)
+	awaiting.Until(t, patience, func() bool { return s.pingSent.Load() != 0 })
 	s.Kill(context.Canceled)
 	require.ErrorIs(t, <-answer, session.ErrLost)
 }

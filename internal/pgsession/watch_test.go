@@ -90,7 +90,7 @@ func TestPingsKeepAHeldSessionAlive(t *testing.T) {
 	require.Error(t, err)
 	assert.Equal(t, "57P05", sqlstate.Of(err))
 
-	require.Eventually(t, func() bool { return p.Stats().Pings > before.Pings+3 }, patience, 10*time.Millisecond) // longer than T
+	awaiting.Until(t, patience, func() bool { return p.Stats().Pings > before.Pings+3 }) // longer than T
 	requireNoLoss(t, s, lost)
 	after := p.Stats()
 	assert.Greater(t, after.PIDChecks, before.PIDChecks+3)
@@ -212,7 +212,7 @@ func TestAnOperationDuringAPingDoesNotPutOffTheLoss(t *testing.T) {
 	proxy.Set(faultproxy.Hold)
 	end := time.Duration(s.deadline.Load()) + p.config.margin() // of the session, at the server
 	soon := end - p.config.statementBound()                     // a statement would end after the session
-	require.Eventually(t, func() bool { return s.pingSent.Load() != 0 && boottime.Now() > soon }, patience, time.Millisecond)
+	awaiting.Until(t, patience, func() bool { return s.pingSent.Load() != 0 && boottime.Now() > soon })
 	_, err := s.Try(singleKey, session.Exclusive)
 	require.ErrorIs(t, err, session.ErrLost)
 	assert.Less(t, boottime.Now(), end)
@@ -225,12 +225,12 @@ func TestALateAnswerIsNoLoss(t *testing.T) {
 	s := take(t, p, pairKey)
 	lost := watch(s)
 	proxy.Set(faultproxy.HoldToClient)
-	require.Eventually(t, func() bool { return s.state(time.Now()) == session.Doubtful }, patience, time.Millisecond)
+	awaiting.Until(t, patience, func() bool { return s.state(time.Now()) == session.Doubtful })
 	proxy.Set(faultproxy.Pass)
-	require.Eventually(t, func() bool { return s.state(time.Now()) == session.Held }, patience, time.Millisecond)
+	awaiting.Until(t, patience, func() bool { return s.state(time.Now()) == session.Held })
 	proxy.Delay(100 * time.Millisecond)
 	before := p.Stats().Pings
-	require.Eventually(t, func() bool { return p.Stats().Pings > before+1 }, patience, time.Millisecond)
+	awaiting.Until(t, patience, func() bool { return p.Stats().Pings > before+1 })
 	requireNoLoss(t, s, lost)
 	require.NoError(t, s.Unlock(pairKey, session.Exclusive))
 }

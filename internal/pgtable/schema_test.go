@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
@@ -85,9 +86,9 @@ func TestAMigrationThatWaitedForALaterVersionLeavesItAlone(t *testing.T) {
 		require.NoError(t, err)
 		done := make(chan error)
 		go func() { done <- run(other) }()
-		require.Eventually(t, func() bool {
+		await.Until(t, 20*time.Second, func() bool {
 			return dbtest.One[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))")
-		}, 20*time.Second, time.Millisecond)
+		})
 		require.NoError(t, tx.Commit(t.Context()))
 		if err := <-done; name == "Script" {
 			require.ErrorContains(t, err, "has version 2, and this SQL makes version 1")

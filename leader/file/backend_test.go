@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/file"
 )
@@ -219,10 +220,10 @@ func TestAWriterWhoseDraftWasSweptWritesAnother(t *testing.T) {
 	ctx := within(t)
 	go func() { over <- a.Renew(ctx, "a", ttl) }()
 	var drafts []string
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		drafts, err = filepath.Glob(path + ".tmp-*")
 		return err == nil && len(drafts) == 1
-	}, patience, time.Millisecond)
+	})
 	require.NoError(t, os.Remove(drafts[0]))
 	require.NoError(t, unlock())
 	require.NoError(t, <-over)

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/file"
 )
@@ -25,10 +25,10 @@ func frozen(t *testing.T, path string, change int, env ...string) (p process, th
 	acts, goOn := filepath.Join(dir, "acts"), filepath.Join(dir, "go")
 	p = spawn(t, path, acts, "freeze", append(env, fmt.Sprint(childFreeze, "=", change), childGo+"="+goOn)...)
 	awaitAct(t, acts, "the lock", func(a act) bool { return a.what == "frozen" })
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		stat, err := os.ReadFile("/proc/" + p.pid + "/stat")
 		return err == nil && strings.Contains(string(stat), ") T ")
-	}, patience, time.Millisecond)
+	})
 	return p, func() act {
 		t.Helper()
 		require.NoError(t, os.WriteFile(goOn, nil, 0o600))

@@ -5,13 +5,13 @@ import (
 	"math"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/kubernetes"
 	"github.com/pglatch/pglatch/leader/kubernetes/internal/apitest"
@@ -69,7 +69,7 @@ func TestAClaimThatArrivesAfterReleaseTakesNothing(t *testing.T) {
 					require.NoError(t, b.Renew(within(t), "b", ttl))
 					return
 				}
-				require.Eventually(t, func() bool { return holder(server) != "" }, patience, time.Millisecond)
+				await.Until(t, patience, func() bool { return holder(server) != "" })
 				refuse(t, b, "b")
 				require.NoError(t, a.Release(within(t), "a"), "it finds its own")
 				lead(t, b, "b")
@@ -212,7 +212,7 @@ func TestALateRenewalThatMeetsTheNextClaimIsOnesOwn(t *testing.T) {
 	before := server.Lease(namespace, name).ResourceVersion
 	server.Inject(once(apitest.Update, apitest.Fault{Before: func() {
 		close(land)
-		assert.Eventually(t, func() bool { return server.Lease(namespace, name).ResourceVersion != before }, patience, time.Millisecond)
+		await.Until(t, patience, func() bool { return server.Lease(namespace, name).ResourceVersion != before })
 	}}))
 	won, err := a.TryAcquire(within(t), "a", ttl)
 	require.ErrorContains(t, err, "executed late", "nobody else leads")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader/kubernetes"
 	"github.com/pglatch/pglatch/leader/kubernetes/internal/apitest"
 )
@@ -38,7 +39,7 @@ func waiting(t *testing.T, b *kubernetes.Backend) <-chan error {
 // watched waits until the server has got so many watches.
 func watched(t *testing.T, server *apitest.Server, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return server.Count(apitest.Watch) >= n }, patience, time.Millisecond)
+	await.Until(t, patience, func() bool { return server.Count(apitest.Watch) >= n })
 }
 
 func TestOneWatchServesManyWaits(t *testing.T) {

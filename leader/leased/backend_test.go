@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/driver"
@@ -224,10 +225,10 @@ func TestAnAttemptThatIsCutHalfWayIsGivenUpWhenTheNetworkIsBack(t *testing.T) {
 		_, err := a.TryAcquire(ctx, "a", ttl)
 		failed <- err
 	}()
-	require.Eventually(t, func() bool {
+	await.Until(t, 20*time.Second, func() bool {
 		_, err := behind.Get(t.Context(), name)
 		return err == nil
-	}, 20*time.Second, time.Millisecond, "the store grants it")
+	}, "the store grants it")
 	cancel()
 	require.ErrorIs(t, <-failed, context.Canceled)
 	refused(t, b, "b")

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader"
@@ -133,11 +134,11 @@ func (f *fleet) next(term string) (leads introspect.Election) {
 // moved waits for the callbacks of some moves, and checks that there are no more.
 func (f *fleet) moved(n int, why string) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool {
+	await.Until(f.t, patience, func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return len(f.moves) >= n
-	}, patience, time.Millisecond)
+	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	require.Len(f.t, f.moves, n, "%s: %v", why, f.moves)

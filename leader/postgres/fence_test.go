@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -296,12 +297,12 @@ func TestALockedRowIsAnErrorThatSaysSoAndWhoseLockItIs(t *testing.T) {
 				require.NoError(t, err)
 				b := newBackend(t, dsn, nil)
 				whose := fmt.Sprintf("backend %d, of role postgres, since ", pidOf(t, tx))
-				require.Eventually(t, func() bool { // a busy machine needs a second attempt, for the lock or for its owner
+				await.Until(t, await.Patience, func() bool { // a busy machine needs a second attempt, for the lock or for its owner
 					ctx, cancel := context.WithTimeout(t.Context(), lease/3) // as an Elector makes them
 					defer cancel()
 					_, err = b.TryAcquire(ctx, "b", lease)
 					return err == nil || strings.Contains(err.Error(), whose)
-				}, time.Minute, time.Millisecond)
+				})
 				require.ErrorContains(t, err, "another transaction has locked the row of 1:100 in public.pglatch_election")
 				require.ErrorContains(t, err, whose)
 				require.NoError(t, tx.Rollback(t.Context()))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -241,10 +242,10 @@ func TestAnIdentityIsShownAndALongOneLosesItsMiddle(t *testing.T) {
 	assert.Equal(t, "host-1f3a", show())
 
 	long := "café-" + strings.Repeat("h", 100) + "-k3j4h5g6"
-	require.Eventually(t, func() bool { // another identity is another candidate, whose turn comes when the server has ended the session of the first
+	await.Until(t, patience, func() bool { // another identity is another candidate, whose turn comes when the server has ended the session of the first
 		won, err := a.TryAcquire(t.Context(), long, ttl)
 		return assert.NoError(t, err) && won
-	}, patience, 10*time.Millisecond)
+	})
 	assert.Equal(t, "caf??-"+strings.Repeat("h", 22)+"..."+strings.Repeat("h", 23)+"-k3j4h5g6", show())
 	assert.Len(t, show(), 63)
 	holder, ok, err := a.Leader(t.Context())

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/backoff"
@@ -34,7 +35,7 @@ func TestAFollowerThatTellsWhoLeadsNeedsNoConnectionMore(t *testing.T) {
 	require.NoError(t, e.Start(t.Context()))
 	defer func() { require.NoError(t, e.Shutdown(context.Background())) }()
 	looks, sessions := make(map[time.Time]bool), int64(0)
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		if now := dials.Load(); now != sessions { // a busy server can cost a session; then the looks begin again
 			sessions = now
 			clear(looks)
@@ -46,7 +47,7 @@ func TestAFollowerThatTellsWhoLeadsNeedsNoConnectionMore(t *testing.T) {
 			looks[at] = true
 		}
 		return len(looks) > 5
-	}, patience, time.Millisecond)
+	})
 	_, ok, err := e.Leader(t.Context()) // the control
 	require.NoError(t, err)
 	require.True(t, ok)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
@@ -36,13 +37,13 @@ func strictServer(t *testing.T) (address string) {
 	_, err = admin.Exec(t.Context(), postgres.Schema("terms"))
 	require.NoError(t, err)
 	address = net.JoinHostPort(server.Host(), strconv.Itoa(server.Port()))
-	require.Eventually(t, func() bool { // the server reads the file when it gets to it
+	await.Until(t, patience, func() bool { // the server reads the file when it gets to it
 		conn, err := pgx.Connect(t.Context(), "postgres://app:wrong@"+address+"/postgres")
 		if err == nil {
 			_ = conn.Close(t.Context())
 		}
 		return sqlstate.Of(err) == "28P01" // another error says nothing of the file
-	}, patience, time.Millisecond)
+	})
 	return address
 }
 

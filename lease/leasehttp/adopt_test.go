@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
@@ -77,10 +78,10 @@ func TestAHolderThatWasKilledTakesUpItsLeaseAgain(t *testing.T) {
 	assert.LessOrEqual(t, l.Remaining(), servetest.Long*9/10, "the margin is a tenth")
 
 	work, _ := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: time.Millisecond})
-	require.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		record, err := store.Get(t.Context(), "job")
 		return err == nil && record.Version > before.Version
-	}, servetest.Bound, time.Millisecond)
+	})
 	assert.Equal(t, token, leasehttp.FencingToken(work))
 	require.NoError(t, cl.ReleaseOnce(t.Context(), l))
 	_, err = cl.Adopt(t.Context(), saved.Name, saved.Owner, saved.ID)
@@ -106,9 +107,9 @@ func TestALeaseIsAdoptedByItsHolderAndIDAlone(t *testing.T) {
 	}
 	short, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "short", Holder: "a", TTL: lease.MinTTL})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		_, err = cl.Adopt(context.WithoutCancel(t.Context()), "short", "a", short.ID)
 		return err != nil
-	}, servetest.Bound, time.Millisecond)
+	})
 	require.ErrorIs(t, err, lease.ErrExpired)
 }

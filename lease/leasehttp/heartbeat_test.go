@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -25,7 +26,7 @@ func TestAHeartbeatKeepsALeaseAndReleaseOnceEndsIt(t *testing.T) {
 	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: time.Minute})
 	require.NoError(t, err)
 	work, errs := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 10 * time.Millisecond})
-	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_renew_total", `"success"`) > 5 }, servetest.Bound, time.Millisecond)
+	await.Until(t, await.Soon, func() bool { return servetest.Metric(t, s, "lock_renew_total", `"success"`) > 5 })
 	require.NoError(t, work.Err())
 	assert.Equal(t, l.FencingToken(), leasehttp.FencingToken(work))
 	assert.Equal(t, l.FencingTokenValue(), l.Claim().Token)
@@ -118,7 +119,7 @@ func TestClocksThatAreHoursOffChangeNothing(t *testing.T) {
 		assert.Greater(t, l.Remaining(), 30*time.Second)
 		assert.LessOrEqual(t, l.Remaining(), 54*time.Second, "the margin is a tenth")
 		work, _ := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 5 * time.Millisecond})
-		require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_renew_total", `"success"`) > 2 }, servetest.Bound, time.Millisecond)
+		await.Until(t, await.Soon, func() bool { return servetest.Metric(t, s, "lock_renew_total", `"success"`) > 2 })
 		require.NoError(t, work.Err())
 		assert.LessOrEqual(t, l.Remaining(), 54*time.Second)
 		require.NoError(t, cl.ReleaseOnce(t.Context(), l))

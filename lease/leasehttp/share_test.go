@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -29,7 +30,7 @@ func TestASlotIsKeptByHeartbeatsAndReleasedOnce(t *testing.T) {
 	assert.Positive(t, l.Remaining())
 	work, _ := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 10 * time.Millisecond})
 	expires := l.Last().ExpiresAt
-	require.Eventually(t, func() bool { return l.Last().ExpiresAt.After(expires) }, servetest.Bound, time.Millisecond)
+	await.Until(t, await.Soon, func() bool { return l.Last().ExpiresAt.After(expires) })
 	require.NoError(t, work.Err())
 	require.NoError(t, cl.ReleaseOnce(t.Context(), l))
 	record, err := store.Get(t.Context(), shared.SlotName("job", 1))

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
@@ -273,7 +274,7 @@ func TestBothSendingsOfARequestGetItsLease(t *testing.T) {
 			claims[i] = l.Claim
 		})
 	}
-	require.Eventually(t, func() bool { return servetest.Waiters(t, server) == 2 }, servetest.Bound, time.Millisecond)
+	await.Until(t, await.Soon, func() bool { return servetest.Waiters(t, server) == 2 })
 	require.NoError(t, cl.Release(t.Context(), before.Claim))
 	sendings.Wait()
 	require.Equal(t, claims[0], claims[1])

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
@@ -67,10 +68,10 @@ func TestWithoutPostgreSQLNoServerSaysThatALockIsHeld(t *testing.T) {
 	}
 	require.NoError(t, server.Start(t.Context()))
 	for _, p := range peers {
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			_, err := p.Client.Renew(t.Context(), lease.RenewRequest{Claim: held.Claim, TTL: ttl})
 			return err == nil
-		}, patience, 10*time.Millisecond)
+		})
 		_, err := p.Client.Acquire(t.Context(), servetest.Ask("held", "b"))
 		require.ErrorIs(t, err, lease.ErrHeld)
 	}

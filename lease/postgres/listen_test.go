@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -99,7 +100,7 @@ func TestServersHearEachOtherAgainAfterALostConnection(t *testing.T) {
 			}
 			servetest.AwaitWaiters(t, a.Server, 1)
 			servetest.AwaitWaiters(t, b.Server, 2)
-			require.Eventually(t, func() bool { return asked(a) > beforeA && asked(b) > beforeB }, patience, time.Millisecond,
+			await.Until(t, patience, func() bool { return asked(a) > beforeA && asked(b) > beforeB },
 				"the first waiter of each server has the store's answer")
 			lose()
 			servetest.AwaitMessages(t, a, b)
@@ -178,10 +179,10 @@ func TestAFullQueueOfNotificationsKeepsNobodyFromALock(t *testing.T) {
 	_, err = lazy.Exec(t.Context(), "BEGIN")
 	require.NoError(t, err)
 	for _, size := range []int{7900, 10, 0} { // what is left is filled with smaller ones
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			_, err := j.pool.Exec(t.Context(), "SELECT pg_notify('x', repeat('x', $1))", size)
 			return sqlstate.Of(err) == sqlstate.ProgramLimitExceeded // a connection from before the restart fails, too
-		}, patience, time.Microsecond, "control: the queue is full")
+		}, "control: the queue is full")
 	}
 	store := newStore(t, server.DSN(""))
 	require.Error(t, store.Send(t.Context(), []string{"hello"}))

@@ -105,7 +105,7 @@ func (j judge) rowWaiter() {
 
 func (j judge) eventually(condition func() bool) {
 	j.t.Helper()
-	require.Eventually(j.t, condition, patience, time.Millisecond)
+	await.Until(j.t, patience, condition)
 }
 
 // begin begins a transaction, which is rolled back at the end of the test.

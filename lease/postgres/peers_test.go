@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/servetest"
@@ -84,7 +85,7 @@ func TestAServerThatIsCutOffFromTheActiveOneAloneWakesItsWaiters(t *testing.T) {
 				assert.Equal(t, c.wakes, err == nil, "%v", err)
 				took = time.Since(began)
 			})
-			require.Eventually(t, func() bool { return servetest.Metric(t, active.Server, "lock_op_latency_ms", `"acquire"`) > asked }, servetest.Bound, time.Millisecond)
+			await.Until(t, await.Soon, func() bool { return servetest.Metric(t, active.Server, "lock_op_latency_ms", `"acquire"`) > asked })
 			require.NoError(t, other.Client.Release(t.Context(), held.Claim))
 			wg.Wait()
 			assert.Equal(t, c.wakes, took < wait, "%v", took)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/postgres"
@@ -198,7 +199,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 
 	// No connection is left, once the server has ended the sessions of the stores that are closed.
 	var full *postgres.Store
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		for {
 			conn, err := pgx.Connect(t.Context(), dsn)
 			if err != nil {
@@ -213,7 +214,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		}
 		full.Close()
 		return false
-	}, patience, time.Millisecond, "too many connections")
+	}, "too many connections")
 	assert.NotContains(t, err.Error(), "hunter2")
 	require.NoError(t, server.Kill())
 	_, err = full.Get(t.Context(), "z")

@@ -61,7 +61,7 @@ func TestRequestsThatComeTogetherShareATransaction(t *testing.T) {
 			assert.NoError(t, err)
 		})
 	}
-	require.Eventually(t, func() bool { return s.Waiting() == 100 }, await.Soon, time.Millisecond)
+	await.Until(t, await.Soon, func() bool { return s.Waiting() == 100 })
 	goOn()
 	wg.Wait()
 	require.Equal(t, sqlite.Stats{Requests: 101, Transactions: 2}, s.Stats())
@@ -169,7 +169,7 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return s.Stats().Transactions > 5 }, await.Soon, time.Millisecond)
+	await.Until(t, await.Soon, func() bool { return s.Stats().Transactions > 5 })
 	require.NoError(t, s.Close())
 	wg.Wait()
 	require.NoError(t, s.Close())

@@ -133,7 +133,7 @@ func TestARunOutlivesTheSessions(t *testing.T) {
 			_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 			require.NoError(t, err)
 			before := renewed()
-			require.Eventually(t, func() bool { return renewed().After(before) }, await.Soon, time.Millisecond)
+			await.Until(t, await.Soon, func() bool { return renewed().After(before) })
 		}
 		return ctx.Err()
 	})

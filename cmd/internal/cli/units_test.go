@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/introspect"
@@ -62,7 +63,7 @@ func TestDocumentsHaveOneUnitOfTime(t *testing.T) {
 	defer cancel()
 	waiting.Go(func() { _, _ = l.With(advisory.Options{Wait: advisory.NoTimeout}).Acquire(ctx, key) })
 	leads := clitest.Start(t, clitest.At(dsn), "leader", "run", "1:7", "--create-table", "--", "sh", "-c", "echo leads; exec sleep 600")
-	clitest.Eventually(t, func() bool { return strings.Contains(leads.Stdout.String(), "leads") }, func() string { return leads.Stderr.String() })
+	await.Until(t, await.Soon, func() bool { return strings.Contains(leads.Stdout.String(), "leads") }, leads.Stderr.String)
 	backend, err := shardspg.New(shardspg.Config{DSN: dsn, Namespace: namespace.Must(7, "tenant")})
 	require.NoError(t, err)
 	require.NoError(t, backend.Migrate(t.Context()))
@@ -85,7 +86,7 @@ func TestDocumentsHaveOneUnitOfTime(t *testing.T) {
 	} {
 		args := append(strings.Fields(line), "-o", "json")
 		var stdout, stderr string
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			stdout, stderr, _ = clitest.Run(t, clitest.At(dsn), args...)
 			return strings.Contains(stdout, shows)
 		}, func() string { return line + "\n" + stdout + stderr })

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
@@ -67,9 +67,9 @@ leader_election_transitions_total{database="",name="7:\"108\"",to="lost"} 0
 	ctx, cancel := context.WithCancel(t.Context())
 	require.NoError(t, e.Run(ctx, func(context.Context) error {
 		defer cancel()
-		require.Eventually(t, func() bool { // callbacks run beside the work
+		await.Until(t, await.Patience, func() bool { // callbacks run beside the work
 			return strings.Contains(scrape().Body.String(), `to="leader"} 1`)
-		}, time.Minute, time.Millisecond)
+		})
 		shows(`# HELP leader_election_master_status 1 if this node leads.
 # TYPE leader_election_master_status gauge
 leader_election_master_status{database="",name="7:\"108\""} 1

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -63,11 +64,11 @@ func TestARoleOfHostileSettingsLeadsAndIsToldWhatIsInTheWayOfTheRest(t *testing.
 	second := clitest.Start(t, at, "leader", "run", "7:1", "--id", "b")
 	second.Saying(&second.Stderr, "state.from=acquiring state.to=follower")
 	look := clitest.Connect(t, server.DSN(""), "look")
-	clitest.Eventually(t, func() bool { // the leader's session is idle for longer than the role allows
+	await.Until(t, await.Soon, func() bool { // the leader's session is idle for longer than the role allows
 		var idle bool
 		err := look.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = 'hostile' AND state = 'idle' AND state_change < clock_timestamp() - interval '1500ms')`).Scan(&idle)
 		return err == nil && idle
-	}, func() string { return "no session is idle for so long" })
+	}, "no session is idle for so long")
 	first.Signal(syscall.SIGTERM)
 	require.Zero(t, first.Wait())
 	second.Saying(&second.Stderr, "lock_acquired")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/servetest"
@@ -168,7 +169,7 @@ func TestAHandOverWhoseServerIsKilledIsMadeOnce(t *testing.T) {
 	refused := func() bool { // it waits until the lock is handed over
 		return strings.Contains(body(t, p.urls[0]+"/metrics"), `lock_op_duration_seconds_count{op="acquire"} 2`+"\n")
 	}
-	clitest.Eventually(t, refused, func() string { return "nobody waits at the first" })
+	await.Until(t, await.Soon, refused, "nobody waits at the first")
 	p.then = func() {
 		record, err := other.Get(t.Context(), "job")
 		assert.NoError(t, err)
@@ -196,9 +197,9 @@ func TestAWaiterWhoseServerIsKilledWaitsAtTheNextServer(t *testing.T) {
 		got <- l
 	}()
 	waits := func(url string) bool { return strings.Contains(body(t, url+"/metrics"), "lock_waiters 1\n") }
-	clitest.Eventually(t, func() bool { return waits(p.urls[0]) }, func() string { return "nobody waits at the first" })
+	await.Until(t, await.Soon, func() bool { return waits(p.urls[0]) }, "nobody waits at the first")
 	p.first.Signal(syscall.SIGKILL)
-	clitest.Eventually(t, func() bool { return waits(p.urls[1]) }, func() string { return "nobody waits at the second" })
+	await.Until(t, await.Soon, func() bool { return waits(p.urls[1]) }, "nobody waits at the second")
 	require.NoError(t, holder.Release(t.Context(), held.Claim))
 	assert.Greater(t, (<-got).Token, held.Token)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/lease"
@@ -64,7 +65,7 @@ func TestTheLoadFindsNoViolationWhereTheServerIsKilledAgainAndAgain(t *testing.T
 	address := clitest.Reserve(t)
 	server, _ := clitest.Serve(t, nil, "--store", file, "--listen", address)
 	load := clitest.Start(t, nil, "load", "--server", "http://"+address, "--clients", "40", "--locks", "4", "--duration", "9s", "-o", "json")
-	clitest.Eventually(t, func() bool { // it has found its server
+	await.Until(t, await.Soon, func() bool { // it has found its server
 		response, err := http.Get("http://" + address + "/v1/locks")
 		require.NoError(t, err)
 		body, err := io.ReadAll(response.Body)

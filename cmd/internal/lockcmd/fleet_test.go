@@ -59,7 +59,7 @@ func busy(t *testing.T) (dsn string, pool *pgxpool.Pool) {
 	runs(t, func(ctx context.Context) error {
 		return node.Run(ctx, func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
 	})
-	require.Eventually(t, func() bool { return len(node.Owned()) == 2 }, await.Patience, 10*time.Millisecond)
+	await.Until(t, await.Patience, func() bool { return len(node.Owned()) == 2 })
 
 	ticks, err := oncepg.New(oncepg.Config{Pool: pool, CreateTable: true})
 	require.NoError(t, err)
@@ -117,13 +117,13 @@ func TestNoKeyIsAnonymousThatATableNames(t *testing.T) {
 	t.Parallel()
 	dsn, _ := busy(t)
 	var stdout string
-	require.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		var stderr string
 		var code int
 		stdout, stderr, code = clitest.Run(t, clitest.At(dsn), "ls")
 		require.Zero(t, code, stderr)
 		return strings.Contains(stdout, "LEASE")
-	}, await.Patience, 100*time.Millisecond)
+	})
 	assert.NotContains(t, stdout, "@", "a key without a name")
 	for _, want := range []string{
 		`(?m)^tenant/acme +shard `, `(?m)^members of tenant=7 +shard `, `(?m)^tenant/<b>x\? +shard `,
@@ -175,7 +175,7 @@ func TestNoAllClearComesFromTablesThatWereNotRead(t *testing.T) {
 	assert.Contains(t, stderr, why)
 	assert.Contains(t, stderr, "nothing is wrong in what was read")
 	watched := clitest.Start(t, clitest.At(weak), "verdicts", "--watch", "--exit-code")
-	clitest.Eventually(t, func() bool { return strings.Contains(watched.Stderr.String(), why) }, watched.Stderr.String)
+	await.Until(t, await.Soon, func() bool { return strings.Contains(watched.Stderr.String(), why) }, watched.Stderr.String)
 	watched.Signal(syscall.SIGINT)
 	assert.Equal(t, 77, watched.Wait(), "%s", &watched.Stderr)
 	_, stderr, code = clitest.Run(t, clitest.At(weak), "verdicts", "--exit-code", "--severity", "critical")
@@ -211,7 +211,7 @@ func TestTablesThatDoNotAnswerAreNoAllClear(t *testing.T) {
 	assert.Contains(t, stderr, "tables were not read")
 
 	clitest.Execute(t, migration, "ROLLBACK")
-	clitest.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		_, stderr, code = clitest.Run(t, clitest.At(dsn), "verdicts", "--exit-code")
 		return code == 0
 	}, func() string { return "control: " + stderr })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/introspect"
@@ -53,7 +54,7 @@ func untilCode(t *testing.T, dsn string, want int, args ...string) (stdout, stde
 // untilGood is until for all that a program leaves behind.
 func untilGood(t *testing.T, dsn string, good func(stdout, stderr string, code int) bool, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	clitest.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		stdout, stderr, code = clitest.Run(t, clitest.At(dsn), args...)
 		return good(stdout, stderr, code)
 	}, func() string { return fmt.Sprintf("%s: exit %d\n%s%s", args, code, stdout, stderr) })
@@ -122,7 +123,7 @@ func TestASemaphoreWhoseSlotsAreTakenIsNotFree(t *testing.T) {
 		waiting.Go(func() { _, _ = billing.AcquireSlot(ctx, key, 2) })
 		taken := map[bool]string{true: "2 of 2 slots taken", false: "2 slots taken"}[answers]
 		env := clitest.At(dsn, "PGLATCH_NAMESPACES=order=2")
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			stdout, _, code := clitest.Run(t, env, "status", key.String())
 			return code == 0 && strings.Contains(stdout, key.String()+" is a semaphore: "+taken) && strings.Contains(stdout, "is waited for by")
 		}, func() string { return taken })
@@ -170,7 +171,7 @@ func TestTreeNamesADeadlockAcrossProcesses(t *testing.T) {
 	clitest.WaitFor(t, dsn, other, "SELECT pg_advisory_lock(2, 1)")
 	until(t, dsn, `critical deadlock order/\d, order/\d: Deadlock`, "tree")
 	var d struct{ Deadlocks []monitor.Verdict }
-	clitest.Eventually(t, func() bool { // between two wait steps, and before the process answers, no cycle is seen
+	await.Until(t, await.Soon, func() bool { // between two wait steps, and before the process answers, no cycle is seen
 		stdout, _, _ = clitest.Run(t, clitest.At(dsn), "tree", "--json")
 		d = clitest.Decode[struct{ Deadlocks []monitor.Verdict }](t, stdout)
 		return len(d.Deadlocks) > 0

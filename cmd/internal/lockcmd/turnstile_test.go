@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
@@ -43,7 +44,7 @@ func TestTheListsShowOneHolderAndTwoWaitersOfThreeLockers(t *testing.T) {
 		}
 		said := func() string { return stdout }
 		ls := list("ls", "-o", "jsonl")
-		clitest.Eventually(t, func() bool { // either waiter can be between two wait steps
+		await.Until(t, await.Soon, func() bool { // either waiter can be between two wait steps
 			if !ls() {
 				return false
 			}
@@ -55,12 +56,12 @@ func TestTheListsShowOneHolderAndTwoWaitersOfThreeLockers(t *testing.T) {
 		}, said)
 
 		tree := list("tree")
-		clitest.Eventually(t, func() bool { // the server tells who waits for whom a moment after it shows who waits
+		await.Until(t, await.Soon, func() bool { // the server tells who waits for whom a moment after it shows who waits
 			return tree() && regexp.MustCompile(`backend \d+ \((\w+)\).*`).ReplaceAllString(stdout, "$1") == "agent/42\n● held by holder\n├─ waits: first\n└─ waits: second\n"
 		}, said)
 
 		status := list("status", "--json", "agent/42")
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			if !status() {
 				return false
 			}
@@ -125,9 +126,9 @@ func queueOfLockers(t *testing.T, dsn string, key namespace.Key) {
 			<-ended
 			locker.Close()
 		})
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			s, err := m.Snapshot(t.Context())
 			return err == nil && len(s.Locks) > i
-		}, func() string { return name + " is not seen" })
+		}, "%s is not seen", name)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -181,7 +182,7 @@ func TestARefusedPasswordIsNotPrinted(t *testing.T) {
 		u.User = url.UserPassword("app", password)
 		return clitest.At(u.String())
 	}
-	clitest.Eventually(t, func() bool { _, _, code := clitest.Run(t, as(wrong), "ls"); return code == program.ExitRefused }, func() string { return "refused" })
+	await.Until(t, await.Soon, func() bool { _, _, code := clitest.Run(t, as(wrong), "ls"); return code == program.ExitRefused }, "refused")
 	for _, args := range []string{"ls -v", "status 1:2 --log-format json -v", "doctor -v", "watch -v", "watch --log-format json"} {
 		stdout, stderr, code := clitest.Run(t, as(wrong), strings.Fields(args)...)
 		assert.Equal(t, program.ExitRefused, code, args)

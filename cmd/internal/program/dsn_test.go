@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -88,7 +89,7 @@ var entries = map[string]func(t *testing.T, dsn string) error{
 		t.Helper()
 		p := clitest.Start(t, clitest.At(dsn), "serve", "locks", "--listen", "127.0.0.1:0", "--store", "postgres")
 		serving := func() bool { return strings.Contains(p.Stderr.String(), "msg=serving") }
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			select {
 			case <-p.Done:
 				return true

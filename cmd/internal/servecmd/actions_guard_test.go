@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/notrun"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -251,11 +252,11 @@ func TestPeopleAreReadAgainAndABadFileChangesNothing(t *testing.T) {
 	require.NoError(t, err, "the view of somebody who may not look any more has ended")
 	status, _ = c.get(client, "")
 	assert.Equal(t, http.StatusUnauthorized, status, "the sign-in ends with the token")
-	clitest.Eventually(t, func() bool { // the audit's file is opened again after the people are read
+	await.Until(t, await.Soon, func() bool { // the audit's file is opened again after the people are read
 		assert.Equal(t, http.StatusUnauthorized, c.send(endToken, "do", `{}`).status)
 		raw, err := os.ReadFile(c.audit)
 		return err == nil && strings.Contains(string(raw), `"outcome":"refused"`)
-	}, func() string { return "the new file has no line" })
+	}, "the new file has no line")
 }
 
 // The control is the same confirmation, when the audit can be written again.
@@ -286,7 +287,7 @@ func TestNothingIsDoneThatIsNotInTheAudit(t *testing.T) {
 		return os.Mkdir(c.audit, 0o700)
 	}, "what=audit error=")
 	swap(func() error { return os.Remove(c.audit) }, `what=people`)
-	clitest.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		a = c.confirm(endToken, c.send(endToken, "prepare", request).Confirm, "it hangs")
 		return a.Outcome == "done"
 	}, func() string { return fmt.Sprintf("%+v", a) })

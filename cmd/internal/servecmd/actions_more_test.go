@@ -48,7 +48,7 @@ func TestANodeIsDrainedAndAShardPinnedFromThePage(t *testing.T) {
 	owner := func(want string, names ...string) {
 		t.Helper()
 		var seen shards.Group
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			var err error
 			seen, err = shards.Observe(t.Context(), observer)
 			n := 0
@@ -209,10 +209,10 @@ func TestATurnIsInterruptedAndADeadLetterRetriedFromThePage(t *testing.T) {
 	require.ErrorIs(t, cause, turns.ErrInterrupted)
 	assert.ErrorContains(t, cause, "eva: the host goes down")
 	var letters []turns.DeadLetter
-	clitest.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		letters, err = box.DeadLetters(t.Context(), namespace.Key{}, 0, 10)
 		return err == nil && len(letters) == 1
-	}, func() string { return "there is no dead letter" })
+	}, "there is no dead letter")
 	request := fmt.Sprintf(`{"action":"retry","mailbox":"chat","number":%d}`, letters[0].Message.Number)
 	shown := c.send(endToken, "prepare", request)
 	assert.Contains(t, strings.Join(shown.Effect, "\n"), "It was tried 1 time,")

@@ -83,10 +83,10 @@ type answer struct {
 // changes it.
 func (c *console) send(token, path, body string, alter ...func(*http.Request)) (a answer) {
 	c.t.Helper()
-	clitest.Eventually(c.t, func() bool {
+	await.Until(c.t, await.Soon, func() bool {
 		a = c.once(token, path, body, alter...)
 		return a.status != http.StatusTooManyRequests
-	}, func() string { return "too many requests" })
+	}, "too many requests")
 	return a
 }
 
@@ -124,7 +124,7 @@ func (c *console) confirm(token, confirm, why string) answer {
 // until prepares and confirms an action until it has this outcome: a busy process can answer too late.
 func (c *console) until(token, request, outcome string) (a answer) {
 	c.t.Helper()
-	clitest.Eventually(c.t, func() bool {
+	await.Until(c.t, await.Soon, func() bool {
 		if a = c.send(token, "prepare", request); a.status == http.StatusOK {
 			a = c.confirm(token, a.Confirm, "the host goes down")
 		}
@@ -189,10 +189,10 @@ func TestPeopleAskProcessesAndEndSessionsFromThePage(t *testing.T) {
 	lock, err := c.locker(introspect.Config{Service: "billing", AllowAsk: true}).Acquire(t.Context(), orders.ID(7))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = lock.Release() })
-	clitest.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		keys := c.state(askToken).Keys
 		return len(keys) == 1 && strings.HasPrefix(keys[0].Sessions[0].Who, "billing@")
-	}, func() string { return "the process does not answer yet" })
+	}, "the process does not answer yet")
 	a := c.until(askToken, `{"action":"ask","key":"order/7"}`, "done")
 	assert.Contains(t, a.Text, "accepts it")
 	select {
@@ -249,13 +249,13 @@ func TestALeaderResignsToAnotherThatLives(t *testing.T) {
 		t.Cleanup(func() { _ = e.Shutdown(context.WithoutCancel(t.Context())) })
 		electors[name] = e
 		if name == "web-1" {
-			clitest.Eventually(t, e.IsLeader, func() string { return "web-1 does not lead" })
+			await.Until(t, await.Soon, e.IsLeader, "web-1 does not lead")
 		}
 	}
-	clitest.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		keys := c.state(askToken).Keys
 		return len(keys) == 1 && slices.Equal(keys[0].Candidates, []string{"web-2", "web-3"})
-	}, func() string { return "not all candidates are offered" })
+	}, "not all candidates are offered")
 	a := c.send(askToken, "prepare", `{"action":"resign","key":"9:100","to":"web-3"}`)
 	require.Equal(t, http.StatusOK, a.status, "%+v", a)
 	assert.Contains(t, a.Title, "to let web-3 lead")
@@ -264,7 +264,7 @@ func TestALeaderResignsToAnotherThatLives(t *testing.T) {
 		assert.Equal(t, http.StatusUnprocessableEntity, bad.status)
 		assert.Contains(t, bad.Detail, "there are web-2, web-3", "those that live, and do not lead")
 	}
-	clitest.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		if a = c.send(askToken, "prepare", `{"action":"resign","key":"9:100","to":"web-3"}`); a.status == http.StatusOK { // until it leads
 			a = c.confirm(askToken, a.Confirm, "a deploy")
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
@@ -34,7 +35,7 @@ func has(t *testing.T, address, line string) bool {
 
 func awaitLine(t *testing.T, address, line string) {
 	t.Helper()
-	clitest.Eventually(t, func() bool { return has(t, address, line) }, func() string { return address + " has no " + line })
+	await.Until(t, await.Soon, func() bool { return has(t, address, line) }, "%s has no %s", address, line)
 }
 
 func TestServeLocksForwardsToTheServerThatWasFirstAndTakesOverWhenThatIsKilled(t *testing.T) {
@@ -215,7 +216,7 @@ func TestServeLocksUsesTwoConnectionsBesideItsPool(t *testing.T) {
 			}
 		})
 	}
-	clitest.Eventually(t, func() bool { return count() == pool+2 }, func() string { return strconv.Itoa(count()) + " connections" })
+	await.Until(t, await.Soon, func() bool { return count() == pool+2 }, func() string { return strconv.Itoa(count()) + " connections" })
 	for range 100 {
 		assert.LessOrEqual(t, count(), pool+2)
 	}

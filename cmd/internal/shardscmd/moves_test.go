@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 )
 
@@ -22,7 +23,7 @@ func requireMoves(t *testing.T, env []string, group string) {
 	var stdout, stderr string
 	settled := func(owned ...int) {
 		t.Helper()
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			var code int
 			stdout, stderr, code = command("ls", group, "-o", "json")
 			if code != 0 {
@@ -63,7 +64,7 @@ func requireMoves(t *testing.T, env []string, group string) {
 			words = append(words, flag)
 		}
 		var offered []string
-		clitest.Eventually(t, func() bool { // who presses TAB is not kept waiting for a busy server
+		await.Until(t, await.Soon, func() bool { // who presses TAB is not kept waiting for a busy server
 			stdout, stderr, code := clitest.Run(t, env, append(words, "")...)
 			require.Zero(t, code, stderr)
 			offered = nil

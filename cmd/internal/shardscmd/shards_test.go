@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/cmd/internal/shardscmd"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/driver"
@@ -65,7 +66,7 @@ func run(t *testing.T, b *shardstest.Backend, words string) (stdout string, code
 func settled(t *testing.T, b *shardstest.Backend, counts map[string]int) {
 	t.Helper()
 	var stdout string
-	clitest.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		out, code, _ := run(t, b, "ls tenants -o json")
 		stdout = out
 		owned := map[string]int{}
@@ -177,10 +178,10 @@ func TestLsEndsWith3IfNotAllIsOwned(t *testing.T) {
 	assert.Zero(t, code, says)
 
 	other := start(t, store.Backend(), "web-2", "a", "b", "c", "new") // with another list
-	clitest.Eventually(t, func() bool { return store.Owners()["new"] != "" }, func() string { return "new is not owned" })
+	await.Until(t, await.Soon, func() bool { return store.Owners()["new"] != "" }, "new is not owned")
 	allOwned := func(when string) { // nobody owns a shard while it moves
 		t.Helper()
-		clitest.Eventually(t, func() bool {
+		await.Until(t, await.Soon, func() bool {
 			_, code, says = run(t, b, "ls tenants")
 			return code == 0
 		}, func() string { return when + ": " + says })
@@ -340,10 +341,10 @@ func TestADrainWaitsOnWhenItsSessionEnds(t *testing.T) {
 		_, c, _ := run(t, b, "drain tenants web-1 --wait 1m")
 		code <- c
 	}()
-	clitest.Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		o, err := store.Backend().Observe(t.Context())
 		return err == nil && len(o.Drained) == 1
-	}, func() string { return "the order was not given" })
+	}, "the order was not given")
 	failed := make(chan struct{})
 	b.SetUnavailable(noticed{sync.OnceFunc(func() { close(failed) })})
 	<-failed

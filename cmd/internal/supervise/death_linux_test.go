@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/cmd/internal/supervise"
+	"github.com/pglatch/pglatch/internal/test/await"
 )
 
 // child tells its process, and that it lives when it is asked.
@@ -71,10 +72,10 @@ func TestAChildThatIsStoppedBeforeExecGoesOn(t *testing.T) {
 		t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
 		require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
 		stopped := func() bool { return state(child.Process.Pid) == "T" }
-		require.Eventually(t, stopped, patience, time.Millisecond)
+		await.Until(t, patience, stopped)
 		started := supervise.GoOnUntilStarted()
 		if before {
-			require.Eventually(t, func() bool { return !stopped() }, patience, time.Millisecond)
+			await.Until(t, patience, func() bool { return !stopped() })
 		} else {
 			require.Never(t, func() bool { return !stopped() }, 100*time.Millisecond, time.Millisecond)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/await"
 )
 
 // foreground returns the terminal's foreground group.
@@ -46,7 +48,7 @@ func TestCtrlZInTheInstantOfTheStartStopsBoth(t *testing.T) {
 		spinUntil(time.Second, func() bool { child = c.foreground(); return child != wrapper }) // it can be the child's already
 		c.types("\x1a")
 		c.reads("Stopped")
-		require.Eventually(t, func() bool { return state(child) == "T" && state(wrapper) == "T" }, patience, time.Millisecond)
+		await.Until(t, patience, func() bool { return state(child) == "T" && state(wrapper) == "T" })
 	}
 }
 
@@ -67,10 +69,10 @@ func TestAPipelineKeepsTheTerminal(t *testing.T) {
 	child := c.readsPID("from:child")
 	c.types("k\n")
 	c.reads("got:k")
-	require.Eventually(t, func() bool { // dash loses an interrupt that comes while it starts another program
+	await.Until(t, patience, func() bool { // dash loses an interrupt that comes while it starts another program
 		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child))
 		return string(name) == "sleep\n"
-	}, patience, time.Millisecond)
+	})
 	c.types("\x03")
 	c.reads("prompt>")
 }
@@ -99,7 +101,7 @@ func TestNoMemberOfAPipelineStopsTheWrapperAlone(t *testing.T) {
 	child, wrapper := c.readsPID("child"), c.readsPID("wrapper")
 	c.types("word\n")
 	c.reads("Stopped")
-	require.Eventually(t, func() bool { return state(wrapper) == "T" && state(child) == "T" }, patience, time.Millisecond)
+	await.Until(t, patience, func() bool { return state(wrapper) == "T" && state(child) == "T" })
 	c.types("fg\nkey\n")
 	c.reads("got:key")
 }
@@ -129,7 +131,7 @@ func TestAJobThatComesToTheForegroundCanRead(t *testing.T) {
 			background(c)
 			shell := c.foreground()
 			c.types("fg\n")
-			require.Eventually(t, func() bool { return c.foreground() != shell }, patience, time.Millisecond)
+			await.Until(t, patience, func() bool { return c.foreground() != shell })
 			require.NoError(t, os.WriteFile(turn, []byte("\n"), 0o600))
 			c.types("hello\n")
 			c.reads("got:hello")
@@ -142,7 +144,7 @@ func TestAJobThatReadsInTheBackgroundStopsUntilItMay(t *testing.T) {
 	c := openConsole(t, `echo child:$$:wrapper:$PPID:; read word; echo got:$word`)
 	c.types("$WRAPPER &\n")
 	child, wrapper := c.readsPID("child"), c.readsPID("wrapper")
-	require.Eventually(t, func() bool { return state(child) == "T" && state(wrapper) == "T" }, patience, time.Millisecond)
+	await.Until(t, patience, func() bool { return state(child) == "T" && state(wrapper) == "T" })
 	c.types("fg\nhello\n")
 	c.reads("got:hello")
 }

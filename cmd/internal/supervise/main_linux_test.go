@@ -145,7 +145,7 @@ func exists(pid int) bool {
 // requireGone waits for the end of the process.
 func requireGone(t *testing.T, pid int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return !exists(pid) }, patience, time.Millisecond)
+	await.Until(t, patience, func() bool { return !exists(pid) })
 }
 
 // kill ends a process that a control left behind.

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/cmd/internal/supervise"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
@@ -165,7 +166,7 @@ func TestAChildThatIsStoppedEndsToo(t *testing.T) {
 	t.Parallel()
 	p := start(t, shell(`echo $$; kill -STOP $$; sleep 1000`))
 	pid := p.readsPID()
-	require.Eventually(t, func() bool { return state(pid) == "T" }, patience, time.Millisecond)
+	await.Until(t, patience, func() bool { return state(pid) == "T" })
 	p.cancel()
 	assert.Equal(t, supervise.Result{ExitCode: 143, Signal: syscall.SIGTERM, Stopped: true}, p.ends())
 }

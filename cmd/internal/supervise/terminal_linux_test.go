@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/await"
 )
 
 // A console is an interactive shell on a terminal.
@@ -170,9 +172,9 @@ func TestCtrlZStopsAChildInTheBackgroundOfTheTerminalToo(t *testing.T) {
 	pid := c.readsPID("pid")
 	c.types("\x1a")
 	c.reads("Stopped")
-	require.Eventually(t, func() bool { return state(pid) == "T" }, patience, 5*time.Millisecond) // kill(2) does not wait for the stop
+	await.Until(t, patience, func() bool { return state(pid) == "T" }) // kill(2) does not wait for the stop
 	c.types("fg\n")
-	require.Eventually(t, func() bool { return state(pid) != "T" }, patience, 5*time.Millisecond)
+	await.Until(t, patience, func() bool { return state(pid) != "T" })
 	c.types("\x03")
 	c.reads("prompt>")
 	c.types("echo code:$?\n")

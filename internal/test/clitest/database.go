@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/await"
 )
 
 // Connect opens a session with an application_name.
@@ -45,11 +47,11 @@ func WaitFor(t *testing.T, dsn string, conn *pgx.Conn, sql string) {
 		<-conn.PgConn().CleanupDone()
 	})
 	look := Connect(t, dsn, "look")
-	Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		var waits bool
 		err := look.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted AND waitstart IS NOT NULL)`, pid).Scan(&waits)
 		return err == nil && waits
-	}, func() string { return sql + " does not wait" })
+	}, "%s does not wait", sql)
 	require.NoError(t, look.Close(t.Context()))
 }
 
@@ -67,12 +69,12 @@ func Holders(t *testing.T, conn *pgx.Conn) []int {
 // RequireWaiting waits until a session is in the queue for a lock.
 func RequireWaiting(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
-	Eventually(t, func() bool {
+	await.Until(t, await.Soon, func() bool {
 		var waits bool
 		err := conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits)
 		return err == nil && waits
-	}, func() string { return "nobody waits" })
+	}, "nobody waits")
 }
 
 // Terminate ends a session of PostgreSQL.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/await"
 )
 
 // lives reports whether a process exists and is not a zombie.
@@ -23,7 +25,7 @@ func lives(pid int) bool {
 // RequireDead waits until none of the processes lives.
 func RequireDead(t *testing.T, pids ...int) {
 	t.Helper()
-	Eventually(t, func() bool { return !slices.ContainsFunc(pids, lives) }, func() string { return fmt.Sprintf("of processes %v one lives", pids) })
+	await.Until(t, await.Soon, func() bool { return !slices.ContainsFunc(pids, lives) }, "of processes %v one lives", pids)
 }
 
 // Number waits for the program to print a line "name=number" and returns the number.

@@ -89,12 +89,6 @@ func start(t *testing.T, cmd *exec.Cmd) *Program {
 	return p
 }
 
-// Eventually waits until condition holds, or else fails with the text of what.
-func Eventually(t *testing.T, condition func() bool, what func() string) {
-	t.Helper()
-	await.Until(t, await.Soon, condition, what)
-}
-
 // Decode decodes one JSON document, strictly.
 func Decode[T any](t *testing.T, text string) (v T) {
 	t.Helper()

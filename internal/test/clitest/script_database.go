@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/lease/leaseserver"
@@ -89,7 +90,7 @@ func (s *script) held(args []string) {
 	count, err := strconv.Atoi(args[0])
 	s.Check(err)
 	conn := s.session("judge")
-	Eventually(s.t, func() bool { return len(Holders(s.t, conn)) == count }, func() string { return "not " + args[0] + " locks are held" })
+	await.Until(s.t, await.Soon, func() bool { return len(Holders(s.t, conn)) == count }, "not %d locks are held", count)
 }
 
 func (s *script) queued([]string) { RequireWaiting(s.t, s.session("judge")) }

@@ -111,7 +111,7 @@ func (s *script) until(args []string) {
 		code, words = words[1], words[2:]
 	}
 	var r result
-	Eventually(s.t, func() bool {
+	await.Until(s.t, await.Soon, func() bool {
 		r = s.run(words[0], words[1:])
 		return pattern.MatchString(r.stdout) || pattern.MatchString(r.stderr)
 	}, func() string { return fmt.Sprintf("%q: %+v", args, r) })
@@ -145,7 +145,7 @@ func (s *script) prints(args []string) { s.await(args, false) }
 func (s *script) await(args []string, all bool) {
 	p, pattern := s.named(args[0]), regexp.MustCompile("(?m)"+args[1])
 	var groups []string
-	Eventually(s.t, func() bool {
+	await.Until(s.t, await.Soon, func() bool {
 		if groups = pattern.FindStringSubmatch(p.Stdout.String()); groups == nil && all {
 			groups = pattern.FindStringSubmatch(p.Stderr.String())
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
@@ -134,7 +135,7 @@ func (x *Terminal) Lines() []string {
 func (x *Terminal) Shows(condition func(lines []string) bool) []string {
 	x.t.Helper()
 	var lines []string
-	Eventually(x.t, func() bool { lines = x.Lines(); return condition(lines) },
+	await.Until(x.t, await.Soon, func() bool { lines = x.Lines(); return condition(lines) },
 		func() string { return strings.Join(lines, "\n") + "\n" + x.Stderr.String() })
 	return lines
 }

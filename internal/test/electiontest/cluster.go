@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/judge"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/replay"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/leader"
@@ -145,7 +146,7 @@ func (c *Cluster) Close() {
 		}
 	}
 	if c.setup.Free != nil {
-		require.Eventually(c.T, c.setup.Free, Patience, time.Millisecond, "something is held")
+		await.Until(c.T, Patience, c.setup.Free, "something is held")
 	}
 	c.Check()
 	c.last = c.latest().Term
@@ -163,14 +164,14 @@ func (c *Cluster) leads(node int) bool {
 // awaitTerm waits for the first operation of a later term.
 func (c *Cluster) awaitTerm(after leader.Term) judge.Tenure {
 	c.T.Helper()
-	require.Eventually(c.T, func() bool { return c.latest().Term.Compare(after) > 0 }, Patience, time.Millisecond, "nobody leads after term %v", after)
+	await.Until(c.T, Patience, func() bool { return c.latest().Term.Compare(after) > 0 }, "nobody leads after term %v", after)
 	return c.latest()
 }
 
 // awaitOperation waits for an operation of the latest term after a given time.
 func (c *Cluster) awaitOperation(after time.Time) judge.Tenure {
 	c.T.Helper()
-	require.Eventually(c.T, func() bool { return c.latest().Last.After(after) }, Patience, time.Millisecond, "nobody leads")
+	await.Until(c.T, Patience, func() bool { return c.latest().Last.After(after) }, "nobody leads")
 	return c.latest()
 }
 

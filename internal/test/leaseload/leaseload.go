@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/internal/test/tally"
 	"github.com/pglatch/pglatch/internal/test/trace"
@@ -130,13 +131,13 @@ func (l *Load) Granted() int64 { return l.granted.Load() }
 func (l *Load) Await(more int64) {
 	l.t.Helper()
 	target := l.Granted() + more
-	require.Eventually(l.t, func() bool { return l.Granted() >= target }, 3*time.Minute, time.Millisecond, "no load")
+	await.Until(l.t, 3*time.Minute, func() bool { return l.Granted() >= target }, "no load")
 }
 
 // AwaitOperations waits until the History has recorded so many calls.
 func (l *Load) AwaitOperations(n int) {
 	l.t.Helper()
-	require.Eventually(l.t, func() bool { return l.History.Counts().Operations >= n }, 10*time.Minute, 10*time.Millisecond, "no load")
+	await.Until(l.t, 10*time.Minute, func() bool { return l.History.Counts().Operations >= n }, "no load")
 }
 
 // Stop ends the clients, and waits for their last calls.

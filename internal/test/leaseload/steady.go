@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
@@ -68,7 +69,7 @@ func (s *Steady) turn(client *leasehttp.Client, r lease.AcquireRequest) {
 func (s *Steady) Await(more int) {
 	s.t.Helper()
 	from := s.count()
-	require.Eventually(s.t, func() bool { return s.count() >= from+more || s.t.Failed() }, 3*time.Minute, time.Millisecond, "nobody is served")
+	await.Until(s.t, 3*time.Minute, func() bool { return s.count() >= from+more || s.t.Failed() }, "nobody is served")
 }
 
 func (s *Steady) count() int {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/pglatch/pglatch/internal/test/await"
 )
 
 // AwaitMessages waits until the release of a lock at one server wakes a waiter at another, which
@@ -14,7 +14,7 @@ import (
 func AwaitMessages(tb testing.TB, from, to Peer) {
 	tb.Helper()
 	const wait = 3 * time.Second // at its end it tries once more
-	require.Eventually(tb, func() bool {
+	await.Until(tb, 3*Bound, func() bool {
 		name := "message-" + rand.Text() // a try that fails can leave its lock held
 		held, err := from.Client.Acquire(tb.Context(), Ask(name, "holder"))
 		if err != nil {
@@ -38,5 +38,5 @@ func AwaitMessages(tb testing.TB, from, to Peer) {
 		}
 		err = from.Client.Release(tb.Context(), held.Claim)
 		return <-done < wait && err == nil
-	}, 3*Bound, 10*time.Millisecond, "no message comes")
+	}, "no message comes")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -92,7 +93,7 @@ func Turns(t *testing.T, busy, other Peer, patience time.Duration) (longest time
 	}
 	for range 3 {
 		before := grants.Load()
-		require.Eventually(t, func() bool { return grants.Load() > before+10 }, patience, time.Millisecond, "the busy one has no turn")
+		await.Until(t, patience, func() bool { return grants.Load() > before+10 }, "the busy one has no turn")
 		began := time.Now()
 		l, err := other.Client.AcquireWait(ctx, Ask("job", "other"), patience)
 		require.NoError(t, err)

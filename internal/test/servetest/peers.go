@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
@@ -128,5 +127,5 @@ func Elect(tb testing.TB, peers []Peer, active int) {
 // AwaitMetric waits until a metric has a value.
 func AwaitMetric(tb testing.TB, s *leaseserver.Server, name string, value float64) {
 	tb.Helper()
-	require.Eventually(tb, func() bool { return Metric(tb, s, name) == value }, Bound, time.Millisecond, "%s = %v", name, value)
+	await.Until(tb, await.Soon, func() bool { return Metric(tb, s, name) == value }, "%s = %v", name, value)
 }

@@ -108,7 +108,7 @@ func Waiters(tb testing.TB, s *leaseserver.Server) int {
 // AwaitWaiters waits until n requests wait.
 func AwaitWaiters(tb testing.TB, s *leaseserver.Server, n int) {
 	tb.Helper()
-	require.Eventually(tb, func() bool { return Waiters(tb, s) == n }, Bound, time.Millisecond)
+	await.Until(tb, await.Soon, func() bool { return Waiters(tb, s) == n })
 }
 
 // A Spy counts the requests to a store, and answers with its error if it has one.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/shared"
 )
@@ -127,10 +128,10 @@ func (s *suite) await(got <-chan shared.Share) shared.Share {
 // awaitGate waits until a request keeps the gate for the whole lock.
 func (s *suite) awaitGate() {
 	s.Helper()
-	require.Eventually(s, func() bool {
+	await.Until(s, bound, func() bool {
 		r, err := s.store.Get(s.Context(), shared.SlotName("job", 0))
 		return err == nil && r.State == lease.Held && r.Metadata["pglatch.mode"] == "exclusive"
-	}, bound, 5*time.Millisecond)
+	})
 }
 
 func testSlots(s *suite) {

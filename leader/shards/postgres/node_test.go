@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -80,7 +81,7 @@ func run(t *testing.T, b driver.Backend, n int, change func(*shards.Config)) (*s
 
 func eventually(t *testing.T, condition func() bool, message string) {
 	t.Helper()
-	require.Eventually(t, condition, 3*patience, 5*time.Millisecond, message)
+	await.Until(t, 3*patience, condition, message)
 }
 
 func TestTheEndOfOneConnectionCostsHalfOfTheShardsAndNoMore(t *testing.T) {

@@ -91,11 +91,6 @@ func (d *Pair) all() (operations []int) {
 	return operations
 }
 
-func (d *Pair) eventually(condition func() bool, what string) {
-	d.Helper()
-	await.Until(d, await.Patience, condition, what)
-}
-
 // cut cuts the first node off and returns how many operations it did after its successor's first. late is the longest
 // time that a due goroutine had to wait meanwhile.
 func (d *Pair) cut() (overlap int, late time.Duration) {
@@ -103,13 +98,13 @@ func (d *Pair) cut() (overlap int, late time.Duration) {
 	url, err := d.proxy.URL(d.dsn)
 	require.NoError(d, err)
 	d.join(d, url)
-	d.eventually(func() bool { return len(d.all()) > 0 }, "the first node's command runs")
+	await.Until(d, await.Patience, func() bool { return len(d.all()) > 0 }, "the first node's command runs")
 	first := d.all()[0]
 	d.join(d, d.dsn)
 	pool, err := pgx.Connect(d.Context(), d.dsn)
 	require.NoError(d, err)
 	defer func() { _ = pool.Close(context.Background()) }()
-	d.eventually(func() bool {
+	await.Until(d, await.Patience, func() bool {
 		var waits bool
 		err := pool.QueryRow(d.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits)
@@ -117,7 +112,7 @@ func (d *Pair) cut() (overlap int, late time.Duration) {
 	}, "the second node waits")
 	lateness := measureLateness()
 	d.proxy.Set(faultproxy.Hold)
-	d.eventually(func() bool {
+	await.Until(d, await.Patience, func() bool {
 		operations := d.all()
 		return operations[len(operations)-1] != first && syscall.Kill(first, 0) == syscall.ESRCH
 	}, "the second node's command runs, and the first one's has ended")

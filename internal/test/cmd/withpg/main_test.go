@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
@@ -68,7 +69,7 @@ func TestWithpg(t *testing.T) {
 		dsn := firstLine(t, stdout)
 		require.NoError(t, cmd.Process.Kill())
 		require.Error(t, cmd.Wait())
-		require.Eventually(t, func() bool { return ping(t, dsn) != nil }, time.Minute, 20*time.Millisecond)
+		await.Until(t, await.Patience, func() bool { return ping(t, dsn) != nil })
 	})
 	t.Run("a command killed by a signal gives 128 and the signal", func(t *testing.T) {
 		t.Parallel()

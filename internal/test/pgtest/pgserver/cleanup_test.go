@@ -9,12 +9,12 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/proctest"
@@ -56,7 +56,7 @@ func TestAKilledProcessWithoutItsWatchdogLeavesItsServer(t *testing.T) {
 	assert.DirExists(t, r.Dir)
 
 	require.NoError(t, syscall.Kill(r.PID, syscall.SIGQUIT))
-	require.Eventually(t, func() bool { return ping(t.Context(), r.DSN) != nil }, time.Minute, 20*time.Millisecond)
+	await.Until(t, await.Patience, func() bool { return ping(t.Context(), r.DSN) != nil })
 	require.NoError(t, os.RemoveAll(r.Dir))
 }
 
@@ -144,10 +144,10 @@ func reachableExecutable(t *testing.T) string {
 
 func requireGone(t *testing.T, r report) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		_, err := os.Stat(r.Dir)
 		return os.IsNotExist(err) && ping(t.Context(), r.DSN) != nil
-	}, time.Minute, 20*time.Millisecond, "%s and its server must go", r.Dir)
+	}, "%s and its server must go", r.Dir)
 }
 
 func ping(ctx context.Context, dsn string) error {

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
@@ -45,7 +45,7 @@ func TestAServerThatDiedByItselfStartsAgain(t *testing.T) {
 	t.Parallel()
 	s := pgtest.StartServer(t, pgserver.Options{})
 	require.NoError(t, s.Signal(syscall.SIGKILL))
-	require.Eventually(t, func() bool { return s.PID() == 0 }, time.Minute, 10*time.Millisecond)
+	await.Until(t, await.Patience, func() bool { return s.PID() == 0 })
 	require.NoError(t, s.Start(t.Context()))
 	require.NoError(t, ping(t.Context(), s.DSN("")))
 }
@@ -121,9 +121,9 @@ func TestAStandbyFollowsAndCanBePromoted(t *testing.T) {
 	assert.Equal(t, "true", query(t, standby.DSN(""), "SELECT pg_is_in_recovery()::text"))
 	assert.Equal(t, "false", query(t, primary.DSN(""), "SELECT pg_is_in_recovery()::text"))
 	query(t, primary.DSN(""), "INSERT INTO t VALUES ('after')")
-	require.Eventually(t, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		return query(t, standby.DSN(""), "SELECT string_agg(what, ' ' ORDER BY what) FROM t") == "after before"
-	}, time.Minute, 20*time.Millisecond)
+	})
 
 	require.NoError(t, primary.Kill())
 	assert.Equal(t, "true", query(t, standby.DSN(""), "SELECT pg_promote()::text"))

@@ -65,11 +65,11 @@ func (j judge) exec(sql string) {
 // gone blocks until a backend has ended.
 func (j judge) gone(pid uint32) {
 	j.t.Helper()
-	require.Eventually(j.t, func() bool {
+	await.Until(j.t, patience, func() bool {
 		var n int
 		err := j.conn.QueryRow(context.Background(), "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid).Scan(&n)
 		return err == nil && n == 0
-	}, patience, time.Millisecond)
+	})
 }
 
 func TestIncarnationsAreThoseOfOtherSessionsOfTheElectionOnly(t *testing.T) {
