@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/lease"
 )
@@ -156,10 +156,9 @@ func (h *heartbeat) run(ctx context.Context) {
 // failed renewal is tried again alone.
 func (h *heartbeat) await(wait time.Duration) (shorter time.Duration, answers <-chan error) {
 	failures := h.keeper.Failures()
+	shorter = pause.AtMost(wait)
 	if failures == 0 {
-		shorter = wait - rand.N(wait/10+1)
-	} else {
-		shorter = wait - rand.N(wait/2+1)
+		shorter = pause.Jitter(wait*19/20, 0.05)
 	}
 	h.shared = nil
 	if h.alone = failures%2 == 1; !h.alone {
