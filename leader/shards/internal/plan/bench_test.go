@@ -12,8 +12,7 @@ import (
 func BenchmarkStep(b *testing.B) {
 	for _, members := range []int{3, 100} {
 		sim := newSimulation(members, 10_000)
-		for sim.step() {
-		}
+		sim.settle(b, 1)
 		view, now := sim.sight(), sim.now
 		b.Run(fmt.Sprintf("unchanged/members=%d", members), func(b *testing.B) {
 			for b.Loop() {
@@ -29,25 +28,4 @@ func BenchmarkStep(b *testing.B) {
 			}
 		})
 	}
-}
-
-// step lets each node act once, and reports whether one did.
-func (s *simulation) step() (did bool) {
-	s.now += time.Minute
-	v := s.sight()
-	for m, node := range s.nodes {
-		d := node.Step(s.now, v)
-		did = did || len(d.Claim)+len(d.Give) > 0
-		for _, i := range d.Give {
-			s.owners[i] = ""
-			node.Gone(i)
-		}
-		for _, i := range d.Claim {
-			if s.owners[i] == "" {
-				s.owners[i] = s.members[m].Identity
-				node.Owned(i, s.now)
-			}
-		}
-	}
-	return did
 }

@@ -419,7 +419,7 @@ func (s *simulation) sight() *View {
 
 // settle runs steps until one changes nothing. fresh is the part of the nodes that see the last
 // moment; the others see the step before.
-func (s *simulation) settle(t *testing.T, fresh float64) (steps, claims int) {
+func (s *simulation) settle(t testing.TB, fresh float64) (steps, claims int) {
 	t.Helper()
 	s.now += time.Minute // what came long ago may move
 	before := s.sight()
