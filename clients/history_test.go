@@ -88,28 +88,34 @@ func (c *crowd) history() *leasetest.History {
 // round is how many lines, two a call, are written between two kills.
 const round = 300
 
-// fight has two workers of each language work before servers, which and some of whom are killed.
-func fight(t *testing.T, servers ...*server) {
-	t.Helper()
-	pgtest.Long(t)
-	c := &crowd{t: t, setup: setup{Timeout: 10_000, TTL: 500}} // many calls of unknown outcome have too many orders to try
+// play has two workers of each language work before servers, which and some of whom are killed. Every so many answers one is lost,
+// and so many lines are written between two kills.
+func (c *crowd) play(lose int64, lines int, servers []*server) {
+	c.t.Helper()
+	pgtest.Long(c.t)
 	for _, s := range servers {
-		f := newFront(t, s.url())
-		f.loseEvery.Store(37)
+		f := newFront(c.t, s.url())
+		f.loseEvery.Store(lose)
 		c.setup.Bases = append(c.setup.Bases, f.URL)
 	}
 	for range 2 {
 		for _, l := range languages {
-			need(t, l.program)
+			need(c.t, l.program)
 			c.join(l)
 		}
 	}
-	c.await(round)
+	c.await(lines)
 	for i := range 4 {
 		servers[i%len(servers)].bounce()
 		c.replace(languages[i%len(languages)])
-		c.await(round)
+		c.await(lines)
 	}
+}
+
+func fight(t *testing.T, servers ...*server) {
+	t.Helper()
+	c := &crowd{t: t, setup: setup{Timeout: 10_000, TTL: 500}} // many calls of unknown outcome have too many orders to try
+	c.play(37, round, servers)
 	h := c.history()
 	require.NoError(t, h.Check(time.Minute))
 	assert.Positive(t, h.Counts().Granted)

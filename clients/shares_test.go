@@ -206,25 +206,8 @@ const turns = 100
 // compete has workers of each language compete for shares of one lock, while servers and workers are killed.
 func compete(t *testing.T, asked share, servers ...*server) []judge.Hold {
 	t.Helper()
-	pgtest.Long(t)
 	c := &crowd{t: t, setup: setup{Timeout: 2000, TTL: 400, Share: &asked}}
-	for _, s := range servers {
-		f := newFront(t, s.url())
-		f.loseEvery.Store(29)
-		c.setup.Bases = append(c.setup.Bases, f.URL)
-	}
-	for range 2 {
-		for _, l := range languages {
-			need(t, l.program)
-			c.join(l)
-		}
-	}
-	c.await(turns)
-	for i := range 4 {
-		servers[i%len(servers)].bounce()
-		c.replace(languages[i%len(languages)])
-		c.await(turns)
-	}
+	c.play(29, turns, servers)
 	all := c.holds()
 	assert.Greater(t, len(all), turns)
 	return all
