@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -63,11 +64,11 @@ func requireExclusion(t *testing.T, a, b *advisory.Locker, direct *pgx.Conn) {
 func requireHeld(t *testing.T, l *advisory.Locker, key namespace.Key) *advisory.Holder {
 	t.Helper()
 	var held *advisory.HeldError
-	require.True(t, poll(func() bool { // a busy machine does not always say who
+	await.Until(t, patience, func() bool { // a busy machine does not always say who
 		_, err := l.TryAcquire(t.Context(), key)
 		require.ErrorAs(t, err, &held)
 		return held.Holder != nil
-	}), "the error names nobody")
+	}, "the error names nobody")
 	return held.Holder
 }
 

@@ -5,7 +5,6 @@ package environment
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -87,20 +86,4 @@ func requireLost(t *testing.T, lock *advisory.Lock) {
 	var lost *advisory.LostError
 	require.ErrorAs(t, context.Cause(ctx), &lost)
 	require.ErrorIs(t, lock.Release(), advisory.ErrLost)
-}
-
-// poll asks until the answer is true, and gives up after patience.
-func poll(condition func() bool) bool {
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for timeout := time.After(patience); ; {
-		if condition() {
-			return true
-		}
-		select {
-		case <-ticker.C:
-		case <-timeout:
-			return false
-		}
-	}
 }

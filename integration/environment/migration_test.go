@@ -100,14 +100,14 @@ func TestAWaiterDoesNotKeepAnOldSnapshot(t *testing.T) {
 
 		plainPID := plain.PgConn().PID()
 		var pid uint32
-		require.True(t, poll(func() bool {
+		await.Until(t, patience, func() bool {
 			return work.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'waiter' AND wait_event = 'advisory'").Scan(&pid) == nil
-		}))
+		})
 		var old, plainOld string
-		require.True(t, poll(func() bool { old = snapshot(t, work, pid); return old != "" }))
-		require.True(t, poll(func() bool { plainOld = snapshot(t, work, plainPID); return plainOld != "" }))
+		await.Until(t, patience, func() bool { old = snapshot(t, work, pid); return old != "" })
+		await.Until(t, patience, func() bool { plainOld = snapshot(t, work, plainPID); return plainOld != "" })
 		execute(t, work, "SELECT pg_current_xact_id()") // a new snapshot has a new xmin
-		require.True(t, poll(func() bool { return snapshot(t, work, pid) != old }))
+		await.Until(t, patience, func() bool { return snapshot(t, work, pid) != old })
 		require.Equal(t, plainOld, snapshot(t, work, plainPID))
 
 		execute(t, work, "SELECT pg_terminate_backend($1)", plainPID)

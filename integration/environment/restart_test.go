@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -87,7 +88,7 @@ func requireOneWaits(t *testing.T, dsn string) {
 func requireRecovery(t *testing.T, l *advisory.Locker) {
 	t.Helper()
 	attempts := 0
-	require.True(t, poll(func() bool {
+	await.Until(t, patience, func() bool {
 		attempts++
 		err := l.Do(t.Context(), agents.ID(2), func(ctx context.Context) error { return ctx.Err() })
 		if err != nil {
@@ -95,5 +96,5 @@ func requireRecovery(t *testing.T, l *advisory.Locker) {
 			require.ErrorIs(t, err, advisory.ErrUnavailable)
 		}
 		return err == nil
-	}))
+	})
 }

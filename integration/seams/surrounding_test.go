@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -267,15 +268,6 @@ func (s site) left(t *testing.T) (what string) {
 // requireNothingLeft waits until the entry holds no lock, and no session of it is in a transaction.
 func (s site) requireNothingLeft(t *testing.T) {
 	t.Helper()
-	for end := time.After(patience); ; {
-		what := s.left(t)
-		if what == "" {
-			return
-		}
-		select {
-		case <-end:
-			require.Empty(t, what, "it is left behind")
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	var what string
+	await.Until(t, patience, func() bool { what = s.left(t); return what == "" }, func() string { return "left behind: " + what })
 }

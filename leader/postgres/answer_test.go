@@ -92,23 +92,20 @@ func (f *fleet) start(node string, answer introspect.Config) (stop func()) {
 // until waits until the candidates' answers are as they shall be.
 func (f *fleet) until(ok func([]introspect.Election) bool) (all []introspect.Election) {
 	f.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; <-time.After(10 * time.Millisecond) {
+	await.Until(f.t, await.Patience, func() bool {
 		answers, err := introspect.Ask(f.t.Context(), f.conn, introspect.Question{Tags: []namespace.Tag{scheduler.Tag()}})
 		if f.conn.IsClosed() {
-			require.True(f.t, time.Now().Before(end), "%v", err)
 			f.connect()
-			continue
+			return false
 		}
 		require.NoError(f.t, err)
 		all = nil
 		for _, a := range answers.Answers {
 			all = append(all, a.Elections...)
 		}
-		if ok(all) {
-			return all
-		}
-		require.True(f.t, time.Now().Before(end), "%+v", all)
-	}
+		return ok(all)
+	}, func() string { return fmt.Sprintf("%+v", all) })
+	return all
 }
 
 // leads waits until one candidate leads, by its own answer, and no other.

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -195,11 +194,7 @@ func TestPeopleAskProcessesAndEndSessionsFromThePage(t *testing.T) {
 	}, "the process does not answer yet")
 	a := c.until(askToken, `{"action":"ask","key":"order/7"}`, "done")
 	assert.Contains(t, a.Text, "accepts it")
-	select {
-	case <-lock.Asked():
-	case <-time.After(await.Patience):
-		require.Fail(t, "the process was not asked")
-	}
+	await.Receive(t, await.Patience, lock.Asked(), "the process was not asked")
 	assert.Equal(t, entry{Who: "ann", Role: "ask", Action: "ask", Target: "key order/7", Why: "the host goes down", Outcome: "done"}, c.essential())
 	entries := c.entries()
 	begun := entries[len(entries)-2]

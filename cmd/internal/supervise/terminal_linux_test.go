@@ -9,7 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -101,24 +100,18 @@ func (c *console) reads(text string) {
 func (c *console) until(text string) (before string) {
 	c.t.Helper()
 	var said string
-	for end := time.After(patience); ; {
+	await.Until(c.t, patience, func() (ok bool) {
 		c.mu.Lock()
+		defer c.mu.Unlock()
+		var after string
 		said = c.said.String()
-		before, after, ok := strings.Cut(said, text)
-		if ok {
+		if before, after, ok = strings.Cut(said, text); ok {
 			c.said.Reset()
 			c.said.WriteString(after)
 		}
-		c.mu.Unlock()
-		if ok {
-			return before
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-end:
-			require.Fail(c.t, "not on the screen", "%q is not in %q", text, said)
-		}
-	}
+		return ok
+	}, func() string { return fmt.Sprintf("%q is not in %q", text, said) })
+	return before
 }
 
 func TestAChildOnATerminalReadsFromIt(t *testing.T) {

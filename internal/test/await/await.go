@@ -19,16 +19,17 @@ const (
 	Patience = time.Minute
 )
 
-// Until waits until condition holds. It calls condition on this goroutine, so that condition may use require. The
-// message of a failure is what: a format and its arguments, or a function that returns the text.
+// Until waits until condition holds. It calls condition on this goroutine, so that condition may use require: every
+// millisecond at first, and less often the longer it has waited. The message of a failure is what: a format and its
+// arguments, or a function that returns the text.
 func Until(tb testing.TB, limit time.Duration, condition func() bool, what ...any) {
 	tb.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(limit); !condition(); <-tick.C {
-		if time.Now().After(end) {
+	for began := time.Now(); !condition(); {
+		waited := time.Since(began)
+		if waited > limit {
 			require.Fail(tb, "did not happen", message(what))
 		}
+		<-time.After(min(max(waited/20, time.Millisecond), 10*time.Millisecond))
 	}
 }
 

@@ -116,13 +116,7 @@ func (s *suite) later(r shared.Request) <-chan shared.Share {
 
 func (s *suite) await(got <-chan shared.Share) shared.Share {
 	s.Helper()
-	select {
-	case share := <-got:
-		return share
-	case <-time.After(bound):
-		require.Fail(s, "it never gets the lock")
-		return shared.Share{}
-	}
+	return await.Receive(s, bound, got, "it never gets the lock")
 }
 
 // awaitGate waits until a request keeps the gate for the whole lock.
