@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -18,13 +17,7 @@ import (
 func TestTheDefaultMaxLocksLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{})
-	connect := func() *pgx.Conn {
-		conn, err := pgx.Connect(t.Context(), server.DSN(""))
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close(t.Context()) })
-		return conn
-	}
-	program, other := connect(), connect()
+	program, other := pgtest.Connect(t, server.DSN("")), pgtest.Connect(t, server.DSN(""))
 	_, err := program.Exec(t.Context(), "CREATE TABLE event (at int) PARTITION BY LIST (at)")
 	require.NoError(t, err)
 	for i := range 300 {

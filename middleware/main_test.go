@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,11 +64,8 @@ func terminate(t *testing.T, dsn string, l *advisory.Locker) {
 	t.Helper()
 	held := slices.Collect(l.Held())
 	require.Len(t, held, 1)
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	defer conn.Close(context.WithoutCancel(t.Context()))
 	var ended bool
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_terminate_backend($1)", held[0].PID).Scan(&ended))
+	require.NoError(t, pgtest.Connect(t, dsn).QueryRow(t.Context(), "SELECT pg_terminate_backend($1)", held[0].PID).Scan(&ended))
 	require.True(t, ended)
 }
 

@@ -1,7 +1,6 @@
 package namespace_test
 
 import (
-	"context"
 	"math"
 	"testing"
 
@@ -21,17 +20,9 @@ SELECT ($1::bigint << 48) | ('x' || encode(substr(sha256(
          convert_to($2,'UTF8') || convert_to($3,'UTF8') ||
          CASE $4 WHEN '' THEN ''::bytea ELSE '\x00'::bytea || convert_to($4,'UTF8') END), 1, 6), 'hex'))::bit(48)::bigint`
 
-func connect(t *testing.T) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), pgtest.DSN(t))
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) })
-	return conn
-}
-
 func TestPostgreSQLComputesTheSameKeys(t *testing.T) {
 	t.Parallel()
-	conn := connect(t)
+	conn := pgtest.Connect(t, pgtest.DSN(t))
 	for _, v := range vectors(t) {
 		k := v.key(t)
 		if k1, k2, ok := k.Tag().Pair(); ok {
@@ -50,7 +41,7 @@ func TestPostgreSQLComputesTheSameKeys(t *testing.T) {
 
 func TestPgLocksRowsDecodeToTheKeyThatWasTaken(t *testing.T) {
 	t.Parallel()
-	conn := connect(t)
+	conn := pgtest.Connect(t, pgtest.DSN(t))
 	edges := []int64{
 		0, 1, -1, 42, math.MaxInt32, math.MinInt32, 1 << 31, 1<<31 + 1, math.MaxUint32, 1 << 32,
 		-1 << 31, -1<<31 - 1, -1 << 32, 1 << 48, 1 << 62, math.MaxInt64, math.MinInt64, math.MinInt64 + 1,

@@ -1,10 +1,8 @@
 package mutex_test
 
 import (
-	"context"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -16,9 +14,7 @@ import (
 func TestAMutexWhoseSessionIsTerminatedIsLostAndFreeForOthers(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	admin, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	defer func() { _ = admin.Close(context.WithoutCancel(t.Context())) }()
+	admin := pgtest.Connect(t, dsn)
 	var all []*mutex.Mutex
 	for range 2 { // as two processes
 		locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn})
@@ -29,7 +25,7 @@ func TestAMutexWhoseSessionIsTerminatedIsLostAndFreeForOthers(t *testing.T) {
 	require.NoError(t, all[0].LockContext(t.Context()))
 	require.ErrorIs(t, all[1].TryLockContext(t.Context()), mutex.ErrTaken)
 	work := all[0].Context()
-	_, err = admin.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1 AND objid = 42 AND granted
+	_, err := admin.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1 AND objid = 42 AND granted
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 	require.NoError(t, err)
 

@@ -37,13 +37,11 @@ import (
 func passwordServer(t *testing.T) *pgserver.Server {
 	t.Helper()
 	server := pgtest.StartServer(t, pgserver.Options{})
-	admin, err := pgx.Connect(t.Context(), server.DSN(""))
-	require.NoError(t, err)
-	defer admin.Close(context.Background())
+	admin := pgtest.Connect(t, server.DSN(""))
 	var hba string
 	require.NoError(t, admin.QueryRow(t.Context(), "SHOW hba_file").Scan(&hba))
 	require.NoError(t, os.WriteFile(hba, []byte("host all app,shut 127.0.0.1/32 scram-sha-256\nhost all postgres 127.0.0.1/32 trust\n"), 0o600))
-	_, err = admin.Exec(t.Context(), `CREATE ROLE app LOGIN PASSWORD 'right'; CREATE ROLE shut LOGIN PASSWORD 'right';
+	_, err := admin.Exec(t.Context(), `CREATE ROLE app LOGIN PASSWORD 'right'; CREATE ROLE shut LOGIN PASSWORD 'right';
 		CREATE ROLE stranger LOGIN; SELECT pg_reload_conf()`)
 	require.NoError(t, err)
 	_, err = admin.Exec(t.Context(), `CREATE DATABASE inner_sanctum`)

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -20,9 +19,7 @@ func TestASessionAnswersWhatItOwns(t *testing.T) {
 	s, other := open(t, b, "web-3"), open(t, b, "web-3")
 	claim(t, s, "1", "acme")
 	claim(t, other, "2")
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	conn := pgtest.Connect(t, dsn)
 	ask := func(q introspect.Question) (a introspect.Answer) {
 		answers, err := introspect.Ask(t.Context(), conn, q)
 		require.NoError(t, err)

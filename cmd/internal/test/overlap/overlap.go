@@ -101,12 +101,10 @@ func (d *Pair) cut() (overlap int, late time.Duration) {
 	await.Until(d, await.Patience, func() bool { return len(d.all()) > 0 }, "the first node's command runs")
 	first := d.all()[0]
 	d.join(d, d.dsn)
-	pool, err := pgx.Connect(d.Context(), d.dsn)
-	require.NoError(d, err)
-	defer func() { _ = pool.Close(context.Background()) }()
+	look := pgtest.Connect(d, d.dsn)
 	await.Until(d, await.Patience, func() bool {
 		var waits bool
-		err := pool.QueryRow(d.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+		err := look.QueryRow(d.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits)
 		return err == nil && waits
 	}, "the second node waits")

@@ -50,10 +50,7 @@ func (s *Server) Count(t *testing.T) *Counter {
 	t.Helper()
 	dsn, err := s.CreateDatabase(t.Context())
 	require.NoError(t, err)
-	c := &Counter{DSN: dsn, server: s}
-	c.admin, err = pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.admin.Close(context.Background()) })
+	c := &Counter{DSN: dsn, server: s, admin: pgtest.Connect(t, dsn)}
 	if s.counts {
 		_, err = c.admin.Exec(t.Context(), "CREATE EXTENSION pg_stat_statements")
 		require.NoError(t, err)
