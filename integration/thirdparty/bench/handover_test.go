@@ -88,7 +88,7 @@ func startLeader(b *testing.B, c leaderConfig) *proctest.Process {
 // terminated measures from the pg_terminate_backend of the leader's session.
 func terminated(b *testing.B) {
 	dsn := pgtest.DSN(b)
-	conn := connect(b, dsn)
+	conn := pgtest.Connect(b, dsn)
 	var g gauge
 	for b.Loop() {
 		old := newNode(b, dsn, 0)

@@ -37,7 +37,7 @@ func idle(b *testing.B, role string) {
 	b.Helper()
 	server := pgtest.StartServer(b, pgserver.Options{Settings: map[string]string{"log_statement": "all"}})
 	dsn := server.DSN("")
-	conn := connect(b, dsn)
+	conn := pgtest.Connect(b, dsn)
 	granted := "granted"
 	if role == "follower" {
 		startLeader(b, leaderConfig{Target: dsn})
@@ -89,7 +89,7 @@ func idleAnswers(b *testing.B, off bool) {
 		_, err = locker.Acquire(b.Context(), namespace.Pair(7, int32(i)))
 		require.NoError(b, err)
 	}
-	conn := connect(b, dsn)
+	conn := pgtest.Connect(b, dsn)
 	var listeners int
 	for listeners == 0 && !off {
 		require.NoError(b, conn.QueryRow(b.Context(), `SELECT count(*) FROM pg_stat_activity

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,6 +18,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
+	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease"
@@ -29,9 +30,7 @@ import (
 // server that all of them use, which restarts at once, and of etcd's leader.
 func BenchmarkLeaseGap(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "pglatch-etcd")
-	build := exec.CommandContext(b.Context(), "go", "build", "-C", "../../../cmd/pglatch-etcd", "-o", program, ".")
-	output, err := build.CombinedOutput()
-	require.NoError(b, err, "%s", output)
+	require.NoError(b, gobuild.Program(b.Context(), "../../../cmd/pglatch-etcd", program))
 
 	b.Run("server-on-sqlite", func(b *testing.B) {
 		killServers(b, startServers(b, program, 1, "--store", "sqlite:"+filepath.Join(b.TempDir(), "locks.db")))
@@ -59,11 +58,11 @@ func BenchmarkLeaseGap(b *testing.B) {
 // the lease. Both clients ask a server that forwards to the active one, on PostgreSQL.
 func BenchmarkLeaseHandOver(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "pglatch-etcd")
-	output, err := exec.CommandContext(b.Context(), "go", "build", "-C", "../../../cmd/pglatch-etcd", "-o", program, ".").CombinedOutput()
-	require.NoError(b, err, "%s", output)
+	require.NoError(b, gobuild.Program(b.Context(), "../../../cmd/pglatch-etcd", program))
 	servers := startServers(b, program, 2, "--store", pgtest.StartServer(b, durable).DSN(""))
 	var clients [2]*leasehttp.Client
 	for i := range clients {
+		var err error
 		clients[i], err = leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{forwarder(b, servers).url}})
 		require.NoError(b, err)
 		b.Cleanup(clients[i].Close)
@@ -96,7 +95,7 @@ func BenchmarkLeaseHandOver(b *testing.B) {
 // forwarder returns a server that forwards.
 func forwarder(b *testing.B, servers []*lockServer) (found *lockServer) {
 	b.Helper()
-	eventually(b, func() bool {
+	await.Until(b, await.Patience, func() bool {
 		for _, s := range servers {
 			r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.url+"/metrics", http.NoBody)
 			require.NoError(b, err)
@@ -156,7 +155,7 @@ func (s *lockServer) start(b *testing.B) {
 
 func (s *lockServer) awaitReady(b *testing.B) {
 	b.Helper()
-	eventually(b, func() bool {
+	await.Until(b, await.Patience, func() bool {
 		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.url+"/readyz", http.NoBody)
 		require.NoError(b, err)
 		answer, err := http.DefaultClient.Do(r)
@@ -166,12 +165,6 @@ func (s *lockServer) awaitReady(b *testing.B) {
 		_ = answer.Body.Close()
 		return answer.StatusCode == http.StatusNoContent
 	})
-}
-
-// eventually polls until is reports true.
-func eventually(b *testing.B, is func() bool) {
-	b.Helper()
-	require.Eventually(b, is, time.Minute, 10*time.Millisecond)
 }
 
 // A crowd is a set of clients that each acquire and release a lock all the time.
@@ -259,7 +252,7 @@ func (c *crowd) await(more int) {
 	c.mu.Lock()
 	enough := c.grants + more
 	c.mu.Unlock()
-	eventually(c.b, func() bool {
+	await.Until(c.b, await.Patience, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.grants >= enough
@@ -298,7 +291,7 @@ func ask(b *testing.B, m *etcdtest.Process) *clientv3.StatusResponse {
 // awaitLeader waits for a leading member and returns it.
 func awaitLeader(b *testing.B, members []*etcdtest.Process) (leader *etcdtest.Process) {
 	b.Helper()
-	eventually(b, func() bool {
+	await.Until(b, await.Patience, func() bool {
 		for _, m := range members {
 			if a := ask(b, m); a != nil && a.Leader == a.Header.MemberId {
 				leader = m
@@ -319,7 +312,7 @@ func awaitEqual(b *testing.B, members []*etcdtest.Process) {
 			newest = max(newest, a.Header.Revision)
 		}
 	}
-	eventually(b, func() bool {
+	await.Until(b, await.Patience, func() bool {
 		for _, m := range members {
 			if a := ask(b, m); a == nil || a.Header.Revision < newest {
 				return false

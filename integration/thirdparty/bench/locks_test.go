@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -17,11 +18,10 @@ func TestLocksMeasuresPglatchBesideTheLoopByHand(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "locks")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/locks").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, gobuild.Program(t.Context(), "./cmd/locks", program))
 	cmd := exec.CommandContext(t.Context(), program, "-quick", "-duration", "20ms", "-out", dir, "-dsn", pgtest.DSN(t),
 		"-systems", "handwritten,pglatch,pglatch-mux1")
-	out, err = cmd.CombinedOutput()
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
 	var report struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/leader"
@@ -96,25 +97,12 @@ func (n *node) stop(b *testing.B) {
 // awaitWaiter waits until a session waits for the election's lock in PostgreSQL.
 func awaitWaiter(b *testing.B, conn *pgx.Conn) {
 	b.Helper()
-	await(b, conn, "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND classid = 7 AND objid = 100 AND objsubid = 2 AND NOT granted")
-}
-
-// await waits until a query returns true.
-func await(b *testing.B, conn *pgx.Conn, sql string) {
-	b.Helper()
-	require.Eventually(b, func() bool {
+	const sql = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND classid = 7 AND objid = 100 AND objsubid = 2 AND NOT granted"
+	await.Until(b, await.Patience, func() bool {
 		var ok bool
 		require.NoError(b, conn.QueryRow(context.Background(), sql).Scan(&ok))
 		return ok
-	}, time.Minute, 2*time.Millisecond)
-}
-
-func connect(b *testing.B, dsn string) *pgx.Conn {
-	b.Helper()
-	conn, err := pgx.Connect(b.Context(), dsn)
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
+	})
 }
 
 // A gauge collects durations and reports their median and 99th percentile.

@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -63,8 +63,7 @@ func serveLocks(b *testing.B) (url string, pid int) {
 	b.Helper()
 	dir := b.TempDir()
 	binary := filepath.Join(dir, "pglatch")
-	output, err := exec.Command("go", "build", "-C", "../../..", "-o", binary, "./cmd/pglatch").CombinedOutput()
-	require.NoError(b, err, "%s", output)
+	require.NoError(b, gobuild.Program(b.Context(), "../../../cmd/pglatch", binary))
 	p := proctest.Start(b, proctest.Command(b, binary, "serve", "locks", "--listen", "127.0.0.1:0", "--store", "sqlite:"+filepath.Join(dir, "locks.db")))
 	b.Cleanup(func() {
 		p.Signal(syscall.SIGTERM)

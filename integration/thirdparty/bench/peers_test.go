@@ -55,7 +55,7 @@ func peerPglock(b *testing.B) {
 // peerPoll measures the usual loop: pg_try_advisory_lock every two seconds.
 func peerPoll(b *testing.B) {
 	dsn := pgtest.DSN(b)
-	a, c := connect(b, dsn), connect(b, dsn)
+	a, c := pgtest.Connect(b, dsn), pgtest.Connect(b, dsn)
 	try := func(conn *pgx.Conn) (ok bool) {
 		require.NoError(b, conn.QueryRow(context.Background(), "SELECT pg_try_advisory_lock(1)").Scan(&ok))
 		return ok

@@ -122,7 +122,7 @@ func (s spreader) server(b *testing.B) *pgserver.Server {
 		"max_locks_per_transaction": "256", "max_connections": "400",
 	}})
 	if s.setup != "" {
-		_, err := connect(b, server.DSN("")).Exec(b.Context(), strings.ReplaceAll(s.setup, "$N", fmt.Sprint(s.shards)))
+		_, err := pgtest.Connect(b, server.DSN("")).Exec(b.Context(), strings.ReplaceAll(s.setup, "$N", fmt.Sprint(s.shards)))
 		require.NoError(b, err)
 	}
 	return server
@@ -145,7 +145,7 @@ func (s spreader) join(b *testing.B, dsn string, work func(context.Context, int)
 func (s spreader) life(b *testing.B) {
 	b.Helper()
 	server := s.server(b)
-	conn, o := connect(b, server.DSN("")), newBoard()
+	conn, o := pgtest.Connect(b, server.DSN("")), newBoard()
 	began := time.Now()
 	var leaves []func()
 	var parts [shardNodes]atomic.Int64

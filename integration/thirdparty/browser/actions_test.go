@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease"
@@ -49,8 +49,7 @@ func newDesk(t *testing.T, dsn string) desk {
 	dir := t.TempDir()
 	program, people := filepath.Join(dir, "pglatch"), filepath.Join(dir, "people")
 	audit := filepath.Join(dir, "audit")
-	build, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../../..", "-o", program, "./cmd/pglatch").CombinedOutput() // of another module
-	require.NoError(t, err, "%s", build)
+	require.NoError(t, gobuild.Program(t.Context(), "../../../cmd/pglatch", program))
 	require.NoError(t, os.WriteFile(people, []byte(lookToken+" role=look name=lea\n"+endToken+" role=end name=eva\n"), 0o600))
 	p := proctest.Start(t, proctest.Command(t, program, "--database-url", dsn, "serve", "monitor", "--listen", "127.0.0.1:0", "--actions", "--auth-token-file", people, "--audit-file", audit))
 	return desk{p, p.Match(&p.Stderr, `msg=serving.* page=(\S+)`)[1], audit, people}

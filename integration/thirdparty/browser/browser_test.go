@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/emulation"
@@ -54,7 +53,7 @@ func browse(t *testing.T) *browser {
 	dir, err := os.MkdirTemp("", "chromium") //nolint:usetesting // t.TempDir fails if its processes still write
 	require.NoError(t, err)
 	t.Cleanup(func() { // its processes write until the last of them has ended
-		require.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, patience, 20*time.Millisecond)
+		await.Until(t, patience, func() bool { return os.RemoveAll(dir) == nil })
 	})
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(chromium(t)), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
@@ -147,7 +146,7 @@ func (b *browser) untilTrue(expression string) {
 		}
 		return assert.NoError(b.t, err) && yes
 	}
-	require.Eventually(b.t, is, patience, 50*time.Millisecond, "%s\n%s", expression, lazy(func() string { return b.text("body") }))
+	await.Until(b.t, patience, is, "%s\n%s", expression, lazy(func() string { return b.text("body") }))
 }
 
 // A lazy text is made when it is printed.

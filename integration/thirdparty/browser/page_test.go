@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/monitor"
@@ -215,17 +216,17 @@ func TestThePageIsWholeWithoutJavaScript(t *testing.T) {
 	address := serve(t, monitor.Config{DSN: f.dsn})
 	b := browse(t)
 	b.do(emulation.SetScriptExecutionDisabled(true))
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		var text string
 		b.do(chromedp.Navigate(address), chromedp.Text("body", &text, chromedp.ByQuery))
 		return strings.Contains(text, "Deadlock: ") && strings.Contains(text, "report/2026-q1") && strings.Contains(text, "nightly totals")
-	}, patience, 200*time.Millisecond)
+	})
 	for view, want := range map[string]string{"graph": "They wait for each other", "elections": "leads for", "happened": "Deadlock"} {
 		var text string
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			b.do(chromedp.Navigate(address+view), chromedp.Text("main", &text, chromedp.ByQuery))
 			return strings.Contains(text, want)
-		}, patience, 200*time.Millisecond, "%s", lazy(func() string { return view + ": " + text }))
+		}, "%s", lazy(func() string { return view + ": " + text }))
 	}
 	b.clean(address)
 }

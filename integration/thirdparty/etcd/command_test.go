@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/etcd"
@@ -26,8 +26,7 @@ import (
 func command(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "pglatch-etcd")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../cmd/pglatch-etcd", "-o", program, ".").CombinedOutput()
-	require.NoError(t, err, string(out))
+	require.NoError(t, gobuild.Program(t.Context(), "../../../cmd/pglatch-etcd", program))
 	return program
 }
 

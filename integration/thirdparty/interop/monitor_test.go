@@ -4,12 +4,12 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
@@ -26,12 +26,12 @@ func TestTheMonitorShowsTheLocksOfOtherTools(t *testing.T) {
 		conn, refused, err := s.lock(t.Context(), dsn+"&application_name=peer")
 		require.NoError(t, err)
 		require.False(t, refused)
-		require.Eventually(t, func() bool { // pictures are shared for a quarter of a second
+		await.Until(t, patience, func() bool { // pictures are shared for a quarter of a second
 			snapshot, err := m.Snapshot(t.Context())
 			return assert.NoError(t, err) && slices.ContainsFunc(snapshot.Locks, func(l monitor.Lock) bool {
 				return l.PID == conn.PgConn().PID() && l.Granted && l.ApplicationName == "peer" && l.Key.Text == s.key(database).String()
 			})
-		}, patience, time.Millisecond, name)
+		}, name)
 		require.NoError(t, conn.Close(t.Context()))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -47,10 +46,10 @@ func (p peer) require(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, ran, "the tool has the lock")
 	var held *advisory.HeldError
-	require.Eventually(t, func() bool { // a busy machine does not always say who
+	await.Until(t, patience, func() bool { // a busy machine does not always say who
 		_, err = locks.TryAcquire(t.Context(), key)
 		return assert.ErrorAs(t, err, &held) && held.Holder != nil
-	}, patience, time.Millisecond, "the error names nobody")
+	}, "the error names nobody")
 	require.Equal(t, holder(t, watcher, key), held.Holder.PID, "the error names the tool's session")
 	acquired := make(chan error, 1)
 	go func() {
@@ -94,10 +93,10 @@ const ofKey = ` FROM pg_locks WHERE locktype = 'advisory' AND classid = $1 AND o
 func holder(t *testing.T, conn *pgx.Conn, key namespace.Key) (pid uint32) {
 	t.Helper()
 	tag := key.Tag()
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		err := conn.QueryRow(t.Context(), "SELECT COALESCE(max(pid), 0)"+ofKey+"granted", tag.ClassID, tag.ObjID, tag.ObjSubID).Scan(&pid)
 		return assert.NoError(t, err) && pid != 0
-	}, patience, time.Millisecond, "nobody holds %v", key)
+	}, "nobody holds %v", key)
 	return pid
 }
 
@@ -105,11 +104,11 @@ func holder(t *testing.T, conn *pgx.Conn, key namespace.Key) (pid uint32) {
 func waiting(t *testing.T, conn *pgx.Conn, key namespace.Key, n int) {
 	t.Helper()
 	tag := key.Tag()
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		var found int
 		err := conn.QueryRow(t.Context(), "SELECT count(*)"+ofKey+"NOT granted", tag.ClassID, tag.ObjID, tag.ObjSubID).Scan(&found)
 		return assert.NoError(t, err) && found == n
-	}, patience, time.Millisecond, "%d sessions wait for %v", n, key)
+	}, "%d sessions wait for %v", n, key)
 }
 
 // A gate is a table at which a migration waits, until open is called.

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/notrun"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace/interop"
@@ -54,10 +54,10 @@ func (p program) peer(gated, empty string) peer {
 				return err
 			}, open)
 			conn := pgtest.Connect(t, dsn)
-			require.Eventually(t, func() (there bool) {
+			await.Until(t, patience, func() (there bool) {
 				err := conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'gate'::regclass AND NOT granted)").Scan(&there)
 				return err == nil && there
-			}, patience, time.Millisecond)
+			})
 			return release
 		},
 		try: func(ctx context.Context, dsn string) (refused bool, err error) { return p.run(ctx, dsn, empty) },

@@ -6,11 +6,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -94,7 +94,7 @@ func excludes(t *testing.T, dsn string, a, b replica) bool {
 				return nil
 			})
 		}()
-		require.Eventually(t, func() bool { // it waits, or it is inside
+		await.Until(t, patience, func() bool { // it waits, or it is inside
 			select {
 			case <-entered:
 				return true
@@ -102,7 +102,7 @@ func excludes(t *testing.T, dsn string, a, b replica) bool {
 			}
 			_, waiting, err := pgtest.CountLocks(t.Context(), conn)
 			return err == nil && waiting > 0
-		}, patience, time.Millisecond)
+		})
 		close(leave)
 		require.NoError(t, <-ended)
 		require.NoError(t, <-ended)

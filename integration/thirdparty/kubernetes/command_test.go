@@ -3,8 +3,6 @@
 package kubernetes
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,16 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
 // command builds pglatch-kubernetes.
 func command(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "pglatch-kubernetes")
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../cmd/pglatch-kubernetes", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	output, err := build.CombinedOutput()
-	require.NoError(t, err, string(output))
+	require.NoError(t, gobuild.Program(t.Context(), "../../../cmd/pglatch-kubernetes", binary))
 	return binary
 }
 

@@ -5,7 +5,6 @@ package kubernetes
 import (
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"syscall"
@@ -16,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
@@ -56,7 +57,7 @@ func (r *replica) status(path string) int {
 // awaitLeader waits until the replica leads and works.
 func (r *replica) awaitLeader() {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool { return r.status("/leader") == http.StatusOK && len(r.worked()) > 0 }, patience, 10*time.Millisecond)
+	await.Until(r.t, patience, func() bool { return r.status("/leader") == http.StatusOK && len(r.worked()) > 0 })
 }
 
 // worked returns the terms of its work.
@@ -69,16 +70,13 @@ func (r *replica) worked() (terms []string) {
 
 func TestTheExampleHasOneLeader(t *testing.T) {
 	binary, lease := filepath.Join(t.TempDir(), "example"), leaseName()
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../examples/thirdparty/kubernetes", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	output, err := build.CombinedOutput()
-	require.NoError(t, err, string(output))
+	require.NoError(t, gobuild.Program(t.Context(), "../../../examples/thirdparty/kubernetes", binary))
 
 	first := startReplica(t, binary, lease, "pod-1")
 	first.awaitLeader()
 	second := startReplica(t, binary, lease, "pod-2")
 	assert.Equal(t, http.StatusOK, second.status("/livez"))
-	require.Eventually(t, func() bool { return second.status("/readyz") == http.StatusOK }, patience, 10*time.Millisecond)
+	await.Until(t, patience, func() bool { return second.status("/readyz") == http.StatusOK })
 	assert.Equal(t, http.StatusServiceUnavailable, second.status("/leader"))
 	assert.Empty(t, second.worked())
 
@@ -88,7 +86,7 @@ func TestTheExampleHasOneLeader(t *testing.T) {
 	t.Logf("the second leads %v after a kill -9 of the first, with a lease of 6s", time.Since(killed).Round(time.Millisecond))
 
 	third := startReplica(t, binary, lease, "pod-2") // the name of a pod that leads
-	require.Eventually(t, func() bool { return third.status("/readyz") == http.StatusOK }, patience, 10*time.Millisecond)
+	await.Until(t, patience, func() bool { return third.status("/readyz") == http.StatusOK })
 	stopped := time.Now()
 	require.Zero(t, second.end(syscall.SIGTERM))
 	third.awaitLeader()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/backoff"
@@ -31,12 +32,6 @@ func elector(t *testing.T, n *node, dsn string, callbacks leader.Callbacks) *lea
 	require.NoError(t, e.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.Background())) })
 	return e
-}
-
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn := pgtest.Connect(t, dsn)
-	return conn
 }
 
 // terminate ends the session that has the election's lock.
@@ -90,10 +85,10 @@ func TestInAFailOverTheAlertIsPendingAndNeverFires(t *testing.T) {
 	j := newJudge(t, db, "")
 	sees(t, db, "leader_election_master_status", 1, 2)
 	j.until("PglatchNobodyLeads", rules.StateInactive)
-	require.Eventually(t, func() bool { return len(j.look(time.Now())) == 0 }, patience, 50*time.Millisecond, "nothing is wrong")
+	await.Until(t, patience, func() bool { return len(j.look(time.Now())) == 0 }, "nothing is wrong")
 
 	toLead.close()
-	terminate(t, connect(t, dsn))
+	terminate(t, pgtest.Connect(t, dsn))
 	j.until("PglatchNobodyLeads", rules.StatePending)
 	toLead.open()
 	require.NoError(t, second.WaitForLeadership(t.Context()))
@@ -107,7 +102,7 @@ func TestInAFailOverTheAlertIsPendingAndNeverFires(t *testing.T) {
 func TestWhenNobodyLeadsTheAlertFiresControl(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	stranger := connect(t, dsn)
+	stranger := pgtest.Connect(t, dsn)
 	k1, k2, _ := key.Tag().Pair()
 	_, err := stranger.Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", k1, k2)
 	require.NoError(t, err)
@@ -142,7 +137,7 @@ func TestALostLockIsAnAlertAndAReleasedOneIsNone(t *testing.T) {
 	j := newJudge(t, db, "")
 	sees(t, db, "pglatch_locks_held", 1, 1)
 	require.Empty(t, j.look(time.Now()))
-	_, err = connect(t, dsn).Exec(t.Context(), "SELECT pg_terminate_backend($1)", int32(lock.PID()))
+	_, err = pgtest.Connect(t, dsn).Exec(t.Context(), "SELECT pg_terminate_backend($1)", int32(lock.PID()))
 	require.NoError(t, err)
 	<-lock.Lost()
 	require.ErrorIs(t, lock.Release(), advisory.ErrLost)

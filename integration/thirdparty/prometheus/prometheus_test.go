@@ -159,10 +159,10 @@ func scraping(t *testing.T, nodes ...*node) storage.Storage {
 // sees waits until the sum of a metric is as it should be.
 func sees(t *testing.T, db storage.Storage, metric string, want float64, series int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		sum, n := latest(t, db, metric)
 		return sum == want && n == series
-	}, patience, 20*time.Millisecond, "%s of %v", metric, want)
+	}, "%s of %v", metric, want)
 }
 
 // latest returns the sum of the last samples of a metric, and of how many series.

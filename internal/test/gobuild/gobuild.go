@@ -28,11 +28,13 @@ func flags() (flags []string) {
 	return flags
 }
 
-// Program compiles a package to an executable.
-func Program(ctx context.Context, pkg, executable string) error {
-	output, err := Command(ctx, "-o", executable, pkg).CombinedOutput()
+// Program compiles the package in a directory, which may be of another module, to an executable.
+func Program(ctx context.Context, directory, executable string) error {
+	build := Command(ctx, "-o", executable, ".")
+	build.Dir = directory
+	output, err := build.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("building %s: %w\n%s", pkg, err, output)
+		return fmt.Errorf("building %s: %w\n%s", directory, err, output)
 	}
 	return nil
 }
