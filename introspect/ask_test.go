@@ -76,13 +76,13 @@ func join(t *testing.T, dsn string, config introspect.Config, source introspect.
 // listening waits until n sessions listen.
 func listening(t *testing.T, conn *pgx.Conn, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await.Until(t, 20*time.Second, func() bool {
 		var count int
 		// LISTEN is the last of what a new one does, and its text is what the view shows then. Before, it is idle, too.
 		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 			AND application_name LIKE 'pglatch answers: %' AND ($1 = 0 OR state = 'idle' AND query ~ '^LISTEN ')`, n).Scan(&count)
 		return err == nil && count == n
-	}, 20*time.Second, 10*time.Millisecond, "sessions that listen")
+	}, "sessions that listen")
 }
 
 func TestAProcessAnswersWhatItIsAsked(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
@@ -27,10 +28,10 @@ import (
 // until looks until a Snapshot is as it should be.
 func until(t *testing.T, m *monitor.Monitor, good func(monitor.Snapshot) bool) (s monitor.Snapshot) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		s = snapshot(t, m)
 		return good(s)
-	}, patience, 20*time.Millisecond)
+	})
 	return s
 }
 
@@ -176,7 +177,7 @@ func TestADeadlockIsAVerdict(t *testing.T) {
 		waitFor(t, one, first.Context(), agents.ID(2))
 		wait(t, dsn, byHand, agents.ID(1))
 		var deadlock monitor.Verdict
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			all, err := m.Verdicts(t.Context())
 			require.NoError(t, err)
 			for _, v := range all {
@@ -185,7 +186,7 @@ func TestADeadlockIsAVerdict(t *testing.T) {
 				}
 			}
 			return deadlock.Name != ""
-		}, patience, 50*time.Millisecond)
+		})
 		assert.Equal(t, "critical", deadlock.Severity)
 		assert.Contains(t, deadlock.Key, "agent/1")
 		assert.Contains(t, deadlock.Key, "agent/2")
@@ -202,7 +203,7 @@ func TestALonelyHolderIsNoVerdict(t *testing.T) {
 		m := open(t, monitor.Config{DSN: dsn, Record: 100 * time.Millisecond})
 		until(t, m, toldBy(monitor.SourceProcess))
 		end := time.Now().Add(3 * time.Second)
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			all, err := m.Verdicts(t.Context())
 			require.NoError(t, err)
 			if len(all) == 1 && all[0].Name == "holder-silent" { // true on a machine that is too busy for an answer
@@ -211,7 +212,7 @@ func TestALonelyHolderIsNoVerdict(t *testing.T) {
 				require.Empty(t, all)
 			}
 			return time.Now().After(end)
-		}, patience, 50*time.Millisecond)
+		})
 	})
 }
 
@@ -244,7 +245,7 @@ func TestABusyFleetIsNoVerdict(t *testing.T) {
 			return slices.ContainsFunc(s.Locks, func(l monitor.Lock) bool { return l.HeldSince != nil && l.HeldSince.Source == monitor.SourceProcess })
 		})
 		end := time.Now().Add(4 * time.Second)
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			all, err := m.Verdicts(t.Context())
 			require.NoError(t, err)
 			all = slices.DeleteFunc(all, func(v monitor.Verdict) bool {
@@ -255,7 +256,7 @@ func TestABusyFleetIsNoVerdict(t *testing.T) {
 			})
 			require.Empty(t, all)
 			return time.Now().After(end)
-		}, patience, 50*time.Millisecond)
+		})
 	})
 }
 

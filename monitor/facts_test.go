@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -23,7 +23,7 @@ func TestALockTableThatFillsNamesWhoFillsIt(t *testing.T) {
 	run(t, clitest.Connect(t, dsn, "modest"), "SELECT pg_advisory_lock(6, 1)")
 	m := open(t, monitor.Config{DSN: dsn})
 	var full monitor.Verdict
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		all, err := m.Verdicts(t.Context())
 		require.NoError(t, err)
 		for _, v := range all {
@@ -32,7 +32,7 @@ func TestALockTableThatFillsNamesWhoFillsIt(t *testing.T) {
 			}
 		}
 		return full.Name != ""
-	}, patience, 50*time.Millisecond)
+	})
 	require.GreaterOrEqual(t, len(full.Evidence), 3, full)
 	require.Equal(t, fmt.Sprintf("hoarder has 170 of them: session %d of database postgres", pid(hoarder)), full.Evidence[1])
 	require.True(t, strings.HasPrefix(full.Evidence[2], "modest has 1 of them"))

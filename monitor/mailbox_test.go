@@ -77,7 +77,7 @@ func (m *mail) serve(handler turns.Handler) {
 // raised waits for a verdict.
 func raised(t *testing.T, m *monitor.Monitor, name string) (v monitor.Verdict) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		all, err := m.Verdicts(t.Context())
 		require.NoError(t, err)
 		i := slices.IndexFunc(all, func(v monitor.Verdict) bool { return v.Name == name })
@@ -85,7 +85,7 @@ func raised(t *testing.T, m *monitor.Monitor, name string) (v monitor.Verdict) {
 			v = all[i]
 		}
 		return i >= 0
-	}, patience, 50*time.Millisecond)
+	})
 	return v
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -137,7 +138,7 @@ func TestCloseEndsEverythingAndMayBeCalledAgain(t *testing.T) {
 	require.Equal(t, 1, sessions(t, look))
 	m.Close()
 	m.Close()
-	require.Eventually(t, func() bool { return sessions(t, look) == 0 }, patience, 5*time.Millisecond)
+	await.Until(t, patience, func() bool { return sessions(t, look) == 0 })
 	_, err := m.Snapshot(t.Context())
 	require.ErrorIs(t, err, monitor.ErrClosed)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/introspect"
@@ -36,14 +37,14 @@ func own(t *testing.T, dsn, identity string, answer introspect.Config) {
 		stop()
 		require.NoError(t, <-ended)
 	})
-	require.Eventually(t, func() bool { return len(node.Owned()) == 4 }, patience, 10*time.Millisecond)
+	await.Until(t, patience, func() bool { return len(node.Owned()) == 4 })
 }
 
 // judged looks for seconds in which all processes answer, and returns the names of all verdicts that were raised meanwhile.
 func judged(t *testing.T, m *monitor.Monitor) (names []string) {
 	t.Helper()
 	end := time.Now().Add(4 * time.Second)
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		all, err := m.Verdicts(t.Context())
 		require.NoError(t, err)
 		for _, v := range all {
@@ -54,7 +55,7 @@ func judged(t *testing.T, m *monitor.Monitor) (names []string) {
 			names = append(names, v.Name)
 		}
 		return time.Now().After(end)
-	}, patience, 50*time.Millisecond)
+	})
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -77,7 +78,7 @@ func TestHealthyShardsAreNoVerdict(t *testing.T) {
 		long := open(t, monitor.Config{DSN: dsn, LongHold: time.Millisecond, Record: 100 * time.Millisecond})
 		assert.Equal(t, []string{"held-long"}, judged(t, long), "control: an ordinary lock is held for long")
 		var heldLong monitor.Verdict
-		require.Eventually(t, func() bool { // a look that gets no answer in time has another verdict
+		await.Until(t, patience, func() bool { // a look that gets no answer in time has another verdict
 			all, err := long.Verdicts(t.Context())
 			require.NoError(t, err)
 			i := slices.IndexFunc(all, func(v monitor.Verdict) bool { return v.Name == "held-long" })
@@ -85,7 +86,7 @@ func TestHealthyShardsAreNoVerdict(t *testing.T) {
 				heldLong = all[i]
 			}
 			return i >= 0
-		}, patience, 50*time.Millisecond)
+		})
 		assert.NotContains(t, strings.Join(heldLong.Evidence, "\n"), "tenant")
 	})
 }
@@ -100,10 +101,10 @@ func TestShardsThatDoNotAnswerInTheNameOfAProcessThatDoesAreTakenForALeak(t *tes
 		names, err := namespace.NewSet(agents, namespace.Must(7, "tenant"))
 		require.NoError(t, err)
 		m := open(t, monitor.Config{DSN: dsn, Record: 100 * time.Millisecond, Namespaces: names})
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			all, err := m.Verdicts(t.Context())
 			require.NoError(t, err)
 			return slices.ContainsFunc(all, func(v monitor.Verdict) bool { return v.Name == "pooler" && strings.HasPrefix(v.Key, "tenant/") })
-		}, patience, 50*time.Millisecond)
+		})
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
@@ -43,10 +44,10 @@ func stopAnswers(t *testing.T, dsn string, m *monitor.Monitor) {
 		close(s.resume)
 		member.Leave()
 	})
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		snapshot(t, m) // which asks
 		return len(s.called) > 0
-	}, patience, 20*time.Millisecond)
+	})
 }
 
 func TestALockThatWasTakenJustBeforeAStopIsThatOfASilentHolder(t *testing.T) {
@@ -67,7 +68,7 @@ func TestALockThatWasTakenJustBeforeAStopIsThatOfASilentHolder(t *testing.T) {
 		assert.False(t, s.Locks[2].Silent, "control: of another program")
 
 		var verdict monitor.Verdict
-		require.Eventually(t, func() bool {
+		await.Until(t, patience, func() bool {
 			all, err := m.Verdicts(t.Context())
 			require.NoError(t, err)
 			i := slices.IndexFunc(all, func(v monitor.Verdict) bool { return v.Name == "holder-silent" })
@@ -75,7 +76,7 @@ func TestALockThatWasTakenJustBeforeAStopIsThatOfASilentHolder(t *testing.T) {
 				verdict = all[i]
 			}
 			return i >= 0
-		}, patience, 50*time.Millisecond)
+		})
 		evidence := strings.Join(verdict.Evidence, "\n")
 		assert.Contains(t, evidence, "it holds agent/1")
 		assert.Contains(t, evidence, "it holds agent/2")
@@ -89,11 +90,11 @@ func TestALockOfAnIdleSessionIsAtLeastAsOldAsItsLastStatement(t *testing.T) {
 	conn := clitest.Connect(t, dsn, "psql")
 	lock(t, conn, agents.ID(1))
 	look := clitest.Connect(t, dsn, "look")
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		var idle float64
 		err := look.QueryRow(t.Context(), `SELECT extract(epoch FROM clock_timestamp() - state_change)::float8 FROM pg_stat_activity WHERE pid = $1`, pid(conn)).Scan(&idle)
 		return err == nil && idle > 1
-	}, patience, 50*time.Millisecond)
+	})
 	s := snapshot(t, open(t, monitor.Config{DSN: dsn}))
 	require.Len(t, s.Locks, 1)
 	assert.Equal(t, monitor.SourceFirstSeen, s.Locks[0].HeldSince.Source)

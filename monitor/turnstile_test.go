@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
@@ -53,14 +53,14 @@ func TestOneHolderAndTwoWaitersOfThreeLockersAreShownAsSuch(t *testing.T) {
 			assert.Equal(t, []uint32{h.PID, first.PID}, second.BlockedBy)
 			assert.Equal(t, []uint32{second.PID}, first.Blocks)
 
-			require.Eventually(t, func() bool {
+			await.Until(t, patience, func() bool {
 				var waiting monitor.Snapshot
 				answer := get(t, m.Handler(), "/api/advisory-locks?state=waiting")
 				return answer.Code == http.StatusOK && json.Unmarshal(answer.Body.Bytes(), &waiting) == nil && waiting.Total == 2 &&
 					waiting.Locks[0].Key.Text == s.Locks[0].Key.Text && waiting.Locks[1].Key.Text == s.Locks[0].Key.Text
-			}, patience, time.Millisecond)
+			})
 			require.NoError(t, lock.Release())
-			require.Eventually(t, func() bool { return len(snapshot(t, m).Locks) == 0 }, patience, time.Millisecond, "those that waited are served")
+			await.Until(t, patience, func() bool { return len(snapshot(t, m).Locks) == 0 }, "those that waited are served")
 		}
 	})
 }
@@ -162,7 +162,7 @@ func locker(t *testing.T, dsn, name string) *advisory.Locker {
 func queueUp(t *testing.T, m *monitor.Monitor, l *advisory.Locker, key namespace.Key, all int) {
 	t.Helper()
 	waitFor(t, l, t.Context(), key)
-	require.Eventually(t, func() bool { return len(snapshot(t, m).Locks) >= all }, patience, time.Millisecond)
+	await.Until(t, patience, func() bool { return len(snapshot(t, m).Locks) >= all })
 }
 
 // complete reports whether all three are seen, and the blockers of each, which the

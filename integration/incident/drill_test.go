@@ -89,7 +89,7 @@ func (d desk) named(verdict string, words ...string) {
 			d.t.Logf("not %s %q: %s", verdict, words, d.get("verdicts"))
 		}
 	}()
-	require.Eventually(d.t, func() bool {
+	await.Until(d.t, patience, func() bool {
 		var told struct {
 			Verdicts []monitor.Verdict `json:"verdicts"`
 		}
@@ -98,7 +98,7 @@ func (d desk) named(verdict string, words ...string) {
 		return slices.ContainsFunc(told.Verdicts, func(v monitor.Verdict) bool {
 			return v.Name == verdict && contains(v.Key+v.Subject+v.Text+strings.Join(v.Evidence, ""), words...)
 		}) && counted(d.get("metrics"), verdict) && contains(d.get(""), append(words, verdict)...)
-	}, patience, 100*time.Millisecond, verdict)
+	}, func() string { return verdict })
 	d.said(check.Page, verdict, words...)
 	d.t.Logf("%s: %v", verdict, time.Since(begin).Round(100*time.Millisecond))
 }
@@ -136,9 +136,9 @@ func (d desk) listed(verdict string, words ...string) {
 // quiet waits until a verdict is not there.
 func (d desk) quiet(verdict string) {
 	d.t.Helper()
-	require.Eventually(d.t, func() bool {
+	await.Until(d.t, patience, func() bool {
 		return !counted(d.get("metrics"), verdict)
-	}, patience, 100*time.Millisecond, verdict)
+	}, func() string { return verdict })
 	d.said(check.Absent, verdict)
 }
 
@@ -225,9 +225,9 @@ func listening(t *testing.T, dsn string, n int) {
 	conn, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(t.Context()) }()
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() bool {
 		answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
 		require.NoError(t, err)
 		return len(answers.Answers) == n && len(answers.Silent) == 0
-	}, patience, 50*time.Millisecond)
+	})
 }

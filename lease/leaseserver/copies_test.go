@@ -222,7 +222,7 @@ func TestALeaseThatWasGrantedBesideTheLineIsToldToTheSendingInIt(t *testing.T) {
 	before, err := store.Acquire(t.Context(), servetest.Ask("job", "x")) // by another server
 	require.NoError(t, err)
 	waiting := sendAgain(t, s, h, keyed(servetest.Long))
-	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 1 }, servetest.Bound, time.Millisecond)
+	await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 1 })
 	require.NoError(t, store.Release(t.Context(), before.Claim))
 	l, err := cl.Acquire(t.Context(), keyed(servetest.Long))
 	require.NoError(t, err)
@@ -236,7 +236,7 @@ func TestASendingThatComesAfterTheGrantGetsItsLeaseThoughOthersWait(t *testing.T
 	l, err := cl.Acquire(t.Context(), keyed(servetest.Long))
 	require.NoError(t, err)
 	other := sendAgain(t, s, h, servetest.Ask("job", "b"))
-	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 }, servetest.Bound, time.Millisecond)
+	await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 })
 	again, err := cl.AcquireWait(t.Context(), keyed(servetest.Long), time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, l.Claim, again.Claim)
@@ -289,7 +289,7 @@ func TestTheTimeOfALeaseThatAnotherSendingGotCountsFromItsAnswer(t *testing.T) {
 	sendAndGoSilent(t, s, h, keyed(ttl))
 	<-granted
 	from := lease.Now()
-	require.Eventually(t, func() bool { return !from.Add(ttl/2).Passed() == false }, servetest.Bound, time.Millisecond)
+	await.Until(t, servetest.Bound, func() bool { return !from.Add(ttl/2).Passed() == false })
 	sent := lease.Now()
 	second := sendAgain(t, s, h, keyed(ttl))
 	close(answer)

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/servetest"
@@ -310,7 +311,7 @@ func TestAServerOfAnotherStoreAtTheOldAddressGetsNoRequests(t *testing.T) {
 			if c.forwards > 0 {
 				servetest.AwaitMetric(t, p.Server, "lock_server_forwards", 1)
 			} else {
-				require.Eventually(t, func() bool { return strings.Contains(log.String(), "server_unreachable") }, servetest.Bound, time.Millisecond)
+				await.Until(t, servetest.Bound, func() bool { return strings.Contains(log.String(), "server_unreachable") })
 			}
 			_, err = p.Client.Acquire(t.Context(), servetest.Ask("job", "b"))
 			assert.Equal(t, c.forwards == 0, errors.Is(err, lease.ErrHeld), err)
@@ -350,7 +351,7 @@ func TestServersWithDifferentTokensDoNotForwardToEachOther(t *testing.T) {
 			if c.forwards > 0 {
 				servetest.AwaitMetric(t, other.Server, "lock_server_forwards", 1)
 			} else {
-				require.Eventually(t, func() bool { return strings.Contains(log.String(), "does not know this server") }, servetest.Bound, time.Millisecond)
+				await.Until(t, servetest.Bound, func() bool { return strings.Contains(log.String(), "does not know this server") })
 			}
 			_, err := other.Client.Acquire(t.Context(), servetest.Ask("job", "a"))
 			require.NoError(t, err)

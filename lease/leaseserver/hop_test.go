@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
@@ -138,14 +139,14 @@ func TestAForwardedRequestHasNoHopHeadersOfItsClient(t *testing.T) {
 		"Connection", "X-Private", "X-Private", forged, "Te", "trailers", "Proxy-Authorization", forged, "Idempotency-Key", forged, "X-Kept", "kept",
 	}
 	var got http.Header
-	require.Eventually(t, func() bool {
+	await.Until(t, servetest.Bound, func() bool {
 		send(t, p.HTTP, http.MethodGet, "/v1/locks/job", "", header...)
 		select {
 		case got = <-arrived:
 		default: // it was answered here, because a probe was late
 		}
 		return got != nil
-	}, servetest.Bound, time.Millisecond)
+	})
 	for name, values := range got {
 		assert.NotContains(t, values, forged, name)
 	}

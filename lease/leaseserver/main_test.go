@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease/leaseserver"
@@ -50,7 +51,7 @@ func send(tb testing.TB, h *httptest.Server, method, target, body string, header
 // awaitStanding waits until the first request that waits for a lock was refused, and can be handed the lock.
 func awaitStanding(tb testing.TB, s *leaseserver.Server, name string) {
 	tb.Helper()
-	require.Eventually(tb, func() bool { return s.Stands(name) }, servetest.Bound, time.Millisecond)
+	await.Until(tb, servetest.Bound, func() bool { return s.Stands(name) })
 }
 
 // post sends a request that may fail.

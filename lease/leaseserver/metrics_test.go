@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -121,7 +122,7 @@ func TestConnectionsThatCannotBeAcceptedAreLogged(t *testing.T) {
 		defer mu.Unlock()
 		return bytes.Contains(out.Bytes(), []byte("too many open files")) && bytes.Contains(out.Bytes(), []byte("level=WARN"))
 	}
-	require.Eventually(t, logged, servetest.Bound, time.Millisecond)
+	await.Until(t, servetest.Bound, logged)
 	stop()
 	require.NoError(t, <-served)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -275,9 +276,9 @@ func TestTheMonitorCountsAndLogs(t *testing.T) {
 	require.NoError(t, err)
 	_, err = cl.Acquire(t.Context(), lease.AcquireRequest{Name: "brief", Holder: "a", TTL: lease.MinTTL})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	await.Until(t, servetest.Bound, func() bool {
 		return servetest.Metric(t, s.Server, "lock_expired_total") == 1 && servetest.Metric(t, s.Server, "locks_held") == 1
-	}, servetest.Bound, time.Millisecond)
+	})
 	require.NoError(t, s.stop())
 	mu.Lock()
 	defer mu.Unlock()
@@ -299,7 +300,7 @@ func TestTheMonitorSweepsAgainAtOnceWhileThereIsMore(t *testing.T) {
 	store := &backlog{Store: leasetest.NewStore()}
 	store.left.Store(50)
 	s := run(t, leaseserver.Config{Store: store, SweepInterval: time.Hour})
-	require.Eventually(t, func() bool { return store.left.Load() == 0 }, servetest.Bound, time.Millisecond)
+	await.Until(t, servetest.Bound, func() bool { return store.left.Load() == 0 })
 	require.NoError(t, s.stop())
 	require.Zero(t, store.left.Load(), "and not without need")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -181,7 +182,7 @@ func TestWhatTheStoreSaidBeforeItFellSilentIsNoAnswer(t *testing.T) {
 	require.NoError(t, err)
 	first := waitFor(t, h, "first", servetest.Bound) // hears that it is held
 	servetest.AwaitWaiters(t, s, 1)
-	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 }, servetest.Bound, time.Millisecond)
+	await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 })
 	store.hush()
 	requireUnavailable(t, <-waitFor(t, h, "came later", 50*time.Millisecond))
 	requireUnavailable(t, <-first)
@@ -195,7 +196,7 @@ func TestAReleaseOfWhichNothingIsHeardLeavesNobodyHeld(t *testing.T) {
 	held, err := cl.Acquire(t.Context(), servetest.Ask("job", "holder"))
 	require.NoError(t, err)
 	waits := []<-chan error{waitFor(t, h, "first", servetest.Bound)}
-	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 }, servetest.Bound, time.Millisecond)
+	await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 })
 	waits = append(waits, waitFor(t, h, "second", servetest.Bound))
 	servetest.AwaitWaiters(t, s, 2)
 	store.hush()

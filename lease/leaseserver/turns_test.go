@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
@@ -125,8 +126,7 @@ func TestAServerThatHearsAgainLooksForWhatItMissed(t *testing.T) {
 		got <- err
 	}()
 	servetest.AwaitWaiters(t, p.Server, 1)
-	require.Eventually(t, func() bool { return servetest.Metric(t, p.Server, "lock_op_latency_ms", `"acquire"`) > 0 },
-		servetest.Bound, time.Millisecond, "the waiter has the store's answer")
+	await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, p.Server, "lock_op_latency_ms", `"acquire"`) > 0 }, "the waiter has the store's answer")
 	require.NoError(t, b.Release(t.Context(), held.Claim))
 	b.mu.Lock()
 	b.deaf = false

@@ -11,12 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/problem"
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 )
 
@@ -31,10 +31,10 @@ func besideAnother(t *testing.T, version func(active http.Handler) http.Handler)
 	peers[1].Election.Believe(other.URL)
 	servetest.AwaitMetric(t, peers[1].Server, "lock_server_forwards", 1)
 	before := forwarded(t, peers[1], "answered")
-	require.Eventually(t, func() bool { // it is asked now, and not the one behind it
+	await.Until(t, servetest.Bound, func() bool { // it is asked now, and not the one behind it
 		send(t, peers[1].HTTP, http.MethodGet, "/v1/locks/job", "")
 		return forwarded(t, peers[1], "answered") > before
-	}, servetest.Bound, time.Millisecond)
+	})
 	return peers[1]
 }
 

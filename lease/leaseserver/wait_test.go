@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
@@ -186,7 +187,7 @@ func TestWhatOthersDoWithTheStoreIsFoundByLooking(t *testing.T) {
 		_, err := cl.AcquireWait(context.WithoutCancel(t.Context()), servetest.Ask("job", "b"), servetest.Bound)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"get"`) > 5 }, servetest.Bound, time.Millisecond)
+	await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"get"`) > 5 })
 	require.NoError(t, store.Store.Release(t.Context(), foreign.Claim))
 	require.NoError(t, <-done)
 	assert.LessOrEqual(t, store.Acquires.Load(), int64(2), "it looks without asking")

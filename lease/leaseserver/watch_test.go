@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -121,7 +122,7 @@ func TestAWatchSeesWhatOthersDoToTheStoreWithinThePollInterval(t *testing.T) {
 		s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: poll})
 		cl := servetest.Client(t, h, leasehttp.ClientConfig{})
 		answered := watching(t, s, cl, "job", 0)
-		require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"get"`) > 0 }, servetest.Bound, time.Millisecond)
+		await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"get"`) > 0 })
 		_, err := store.Acquire(t.Context(), servetest.Ask("job", "a"))
 		require.NoError(t, err)
 		if poll < 0 {
@@ -222,7 +223,7 @@ func TestAChangeCostsOneLookHoweverManyWatch(t *testing.T) {
 	var all []<-chan seen
 	for i := range watchers {
 		all = append(all, watching(t, s, cl, "job", 0))
-		require.Eventually(t, func() bool { return store.gets.Load() == int64(i+1) }, servetest.Bound, time.Millisecond, "two that come together share a look")
+		await.Until(t, servetest.Bound, func() bool { return store.gets.Load() == int64(i+1) }, "two that come together share a look")
 	}
 	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.NoError(t, err)
