@@ -108,7 +108,7 @@ func saysWhoHasIt(s *stage, command string) {
 		p = s.start(command, "PGLATCH_DOCS_END=1")
 		assert.Equal(s.t, 75, p.Wait(), p.Stderr.String())
 		return !strings.Contains(p.Stderr.String(), "its holder is unknown")
-	}, p.Stderr.String)
+	}, func() string { return p.Stderr.String() })
 	assert.Contains(s.t, p.Stderr.String(), "is held by")
 }
 
@@ -125,7 +125,7 @@ func answered(code int) trial {
 			}
 			good = []int{code, 3} // the holder may have heard the request, and be gone
 			return false
-		}, p.Stderr.String)
+		}, func() string { return p.Stderr.String() })
 		assert.Contains(s.t, good, p.Wait(), p.Stderr.String())
 	}
 }
@@ -144,7 +144,7 @@ func proves(says string) trial {
 		await.Until(s.t, await.Patience, func() bool {
 			p = s.start(command)
 			return p.Wait() != 75
-		}, p.Stdout.String)
+		}, func() string { return p.Stdout.String() })
 		assert.Zero(s.t, p.Wait(), p.Stderr.String())
 		assert.Contains(s.t, p.Stdout.String(), says)
 	}
