@@ -29,7 +29,7 @@ TESTED := $(if $(RACE),$$($(GO) list ./... | grep -v $(foreach p,$(PURE),-e '/$(
 # Each nested module once.
 LINTED := $(filter-out integration/% examples/%,$(NESTED) $(NESTED_PLAIN)) integration/thirdparty examples/thirdparty
 # The packages with the slowest tests start first. go test ignores that they are listed twice.
-SLOW := ./docs ./advisory ./lease/postgres ./lease/sqlite ./leader/postgres ./internal/pgsession ./clients ./middleware ./monitor ./lease/leaseserver \
+SLOW := ./docs ./advisory ./turns/turnstest ./leader/shards/postgres ./once/postgres ./lease/postgres ./lease/sqlite ./leader/postgres ./internal/pgsession ./clients ./middleware ./monitor ./lease/leaseserver \
 	./internal/test/pgtest/pgserver
 # Between TRY and TRY_END, a recipe continues after a failed command and fails at the end.
 TRY     := @failed=; try() { printf '%s\n' "$$*"; "$$@" || failed="$$failed $$*;"; };
