@@ -162,7 +162,7 @@ func (r *responder) answer(q Question, asker rights) *Answer {
 			m.Source.Answer(q, &part)
 		}
 		process := m.Config.process(time.Now())
-		part.services(func(s *string) { *s = process.Service })
+		part.services(func(s *string) { *s = m.Config.Service })
 		if a.Process.ID == "" || m.Config.Service != "" && !named {
 			a.Process, named = process, m.Config.Service != ""
 		}
