@@ -419,12 +419,12 @@ func (s *simulation) sight() *View {
 
 // settle runs steps until one changes nothing. fresh is the part of the nodes that see the last
 // moment; the others see the step before.
-func (s *simulation) settle(t testing.TB, fresh float64) (steps, claims int) {
-	t.Helper()
+func (s *simulation) settle(tb testing.TB, fresh float64) (steps, claims int) {
+	tb.Helper()
 	s.now += time.Minute // what came long ago may move
 	before := s.sight()
 	for did := true; did || fresh < 1 && slices.Contains(s.owners, ""); steps++ {
-		require.Less(t, steps, 100)
+		require.Less(tb, steps, 100)
 		s.now += look
 		did = false
 		now := s.sight()
