@@ -153,7 +153,10 @@ func (t *transit) there(target place) (*forwardedAnswer, error) {
 		return nil, errors.Join(errNotActive, err)
 	}
 	sent := false
-	traced := httptrace.WithClientTrace(t.request.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
+	traced := httptrace.WithClientTrace(t.request.Context(), &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { sent = true },
+		GetConn: func(string) { sent = false }, // again, because the server that shuts down said that it has not looked at the request
+	})
 	bounded, stop := context.WithTimeout(traced, t.forwardTime(max(t.wait-time.Since(t.start), 0)))
 	defer stop()
 	bounded, end := context.WithCancelCause(bounded)
