@@ -191,10 +191,16 @@ func (v version) start(t *testing.T, dsn string, args ...string) peer {
 	return p
 }
 
-// do sends a command, and returns its answer.
-func (p peer) do(command string) string {
-	p.Tell(command)
-	return p.Line()
+// do sends a command, and returns its answer. On a busy machine the server may not answer in the time that an acquire has: then
+// nothing was acquired, and the command is sent again.
+func (p peer) do(command string) (answer string) {
+	for range 20 {
+		p.Tell(command)
+		if answer = p.Line(); !strings.Contains(answer, "no answer from the server within") {
+			break
+		}
+	}
+	return answer
 }
 
 // says sends a command, and expects an answer.
