@@ -17,7 +17,8 @@ type Config struct {
 
 	// Service and Version name the program. "" = the last element of the main module's path, and
 	// its version, from the build information. Lockers of one process can have different services: each
-	// lock, wait, election and group of shards is shown under its own.
+	// lock, wait, election and group of shards is shown under its own. One without a Service is shown under
+	// that of the process, which is the first that was given.
 	Service, Version string
 
 	// AllowAsk lets others request the release of a lock. advisory.Lock.Asked reports the request.

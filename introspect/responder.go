@@ -25,8 +25,8 @@ const (
 	maxPause    = time.Minute
 )
 
-// sendBound is how long the server may take, to say who asks, and to take an answer. The time in which a busy process
-// makes a large answer is not included.
+// sendBound is how long the server may take for each of two things: to say who asks, and to receive the answer. The time that
+// a busy process needs to make a large answer does not count.
 const sendBound = 5 * time.Second
 
 // restBetween bounds the work that questions can cause in a process: a hundred answers a second.
