@@ -129,7 +129,7 @@ test-versions: ## run all tests on each supported version of PostgreSQL
 .PHONY: integration
 integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys, disks
 	$(TRY) \
-	try $(WITHPG) $(GOTEST) $(RACE) -tags integration -p 3 -timeout 30m ./integration/...; \
+	try $(WITHPG) $(GOTEST) $(RACE) -tags integration -p 3 -timeout 30m ./integration/seams ./integration ./integration/...; \
 	try $(GOTEST) -C integration/thirdparty/libraries $(RACE) -tags integration -timeout 10m -count=1 -run 'Pooler' .; \
 	try $(WITHPG) $(GOTEST) -C integration/thirdparty/interop $(RACE) -tags integration -timeout 10m -count=1 -run 'Rails|NodePgMigrate' .; \
 	try $(GOTEST) -C adapters/gooselock $(RACE) -tags integration -timeout 10m -count=1 -run 'Pooler' .; \
