@@ -23,6 +23,7 @@ type job struct {
 	mutant  string // "" = none: the check must find no error
 	defines []string
 
+	large    bool // the states take so much memory that they are compressed, which takes time
 	bitstate bool // the search keeps bits instead of states, and says what it covers
 
 	result result
@@ -103,10 +104,11 @@ func (j *job) verify(ctx context.Context, dir string) (string, error) {
 	}
 	compile := []string{"-w", optimize, "-DNOBOUNDCHECK", "-DMEMLIM=12000", "-o", "pan", "pan.c"}
 	args := []string{"-m5000000"}
-	if j.bitstate {
+	switch {
+	case j.bitstate:
 		compile = append(compile, "-DBITSTATE")
 		args = append(args, "-w34")
-	} else {
+	case j.large:
 		compile = append(compile, "-DCOLLAPSE")
 	}
 	switch {

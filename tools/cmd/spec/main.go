@@ -91,7 +91,7 @@ func plan(models []model, mutants []mutant, large bool, story string) []*job {
 		for _, c := range m.checks {
 			bounds, bitstate := strings.CutPrefix(c.bounds(large), "bitstate ")
 			if story == "" && bounds != "" {
-				jobs = append(jobs, &job{model: m, check: c, defines: strings.Fields(bounds), bitstate: bitstate})
+				jobs = append(jobs, &job{model: m, check: c, defines: strings.Fields(bounds), large: large, bitstate: bitstate})
 			}
 		}
 	}
