@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -173,10 +174,7 @@ func (s *server) watch(ctx context.Context) {
 // await waits for the lock of a node in the background, and reclaims the node's turns when it has the
 // lock.
 func (s *server) await(ctx context.Context, key namespace.Key, node string, ended chan<- struct{}) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return background.Run(ctx, func(ctx context.Context) {
 		defer func() { ended <- struct{}{} }()
 		lock, err := s.m.config.Locker.With(advisory.Options{Wait: advisory.NoTimeout, Shared: true, Label: "turns/" + s.m.config.Name + " watch"}).Acquire(ctx, key)
 		if err != nil {
@@ -190,11 +188,7 @@ func (s *server) await(ctx context.Context, key namespace.Key, node string, ende
 			s.m.config.Logger.Warn("turns_reclaim_failed", slog.String("mailbox", s.m.config.Name), slog.Any("error", err))
 		}
 		s.lookNow()
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	})
 }
 
 // listen receives notifications of new messages, and of turns that must end. Without notifications, looks
