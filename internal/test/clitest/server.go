@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
@@ -30,10 +31,7 @@ func LockServer(t *testing.T, store lease.Store, more ...string) (*httptest.Serv
 // ServeConfig starts a lock server in the test's process.
 func ServeConfig(t *testing.T, config leaseserver.Config) *httptest.Server {
 	t.Helper()
-	server, err := leaseserver.New(config)
-	require.NoError(t, err)
-	s := httptest.NewServer(server.Handler())
-	t.Cleanup(s.Close)
+	_, s := servetest.Serve(t, config)
 	return s
 }
 
