@@ -61,7 +61,7 @@ func New(c Config) *Load {
 	l := &Load{config: c, prefix: fmt.Sprintf("load-%08x", rand.Uint32())}
 	l.checker = newChecker(c.Names, !c.Unfenced)
 	for range c.Clients {
-		l.meters = append(l.meters, newMeter())
+		l.meters = append(l.meters, &meter{})
 	}
 	return l
 }
@@ -89,7 +89,6 @@ func (l *Load) Progress() Progress {
 		m.mu.Lock()
 		p.Leases += m.latencies[Acquire].Count()
 		p.Expired += m.counts[Expired]
-		p.Held += m.counts[Held]
 		p.Errors += m.counts[Busy] + m.counts[Failed]
 		m.mu.Unlock()
 	}
@@ -98,6 +97,5 @@ func (l *Load) Progress() Progress {
 
 // A Progress has the counts of a Load.
 type Progress struct {
-	Leases, Expired, Held, Errors int
-	Violations                    int
+	Leases, Expired, Errors, Violations int
 }

@@ -41,8 +41,6 @@ type meter struct {
 	err       error // the latest
 }
 
-func newMeter() *meter { return &meter{} }
-
 func (m *meter) took(o Operation, d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
