@@ -4,29 +4,37 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 )
 
 // hasLiving reports whether the group has a process other than zombies: the first process of a
 // container may reap late or never. Without /proc it returns true.
 func hasLiving(group int) bool {
-	dir, err := os.Open("/proc")
+	all, err := processes()
 	if err != nil {
 		return true
+	}
+	return slices.ContainsFunc(all, func(pid int) bool {
+		p := readStatus(pid)
+		return p.group == group && p.state != 'Z' && p.state != 'X'
+	})
+}
+
+// processes returns the ids of all processes.
+func processes() (all []int, err error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = dir.Close() }()
 	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return true
-	}
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
-			if p := readStatus(pid); p.group == group && p.state != 'Z' && p.state != 'X' {
-				return true
-			}
+			all = append(all, pid)
 		}
 	}
-	return false
+	return all, err
 }
 
 // A status is a part of proc_pid_stat(5).

@@ -35,17 +35,8 @@ func goOnUntilStarted() (started func()) {
 
 // continueUnstarted continues stopped children of this process that have not called exec yet.
 func continueUnstarted() {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return
-	}
-	defer func() { _ = dir.Close() }()
-	names, _ := dir.Readdirnames(-1)
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
+	all, _ := processes()
+	for _, pid := range all {
 		if s := readStatus(pid); s.state == 'T' && s.parent == os.Getpid() && isThisProgram(pid) {
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 		}
