@@ -1,6 +1,8 @@
 package leadercmd
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -16,10 +18,16 @@ import (
 )
 
 // A Backend is a backend for "leader --backend".
-type Backend = program.Backend[*Election]
+type Backend struct {
+	Name string
+	// Flags adds the flags that only this backend has. It returns the function that makes an election from
+	// them after parsing. It is called for each command.
+	Flags func(*pflag.FlagSet) OpenFunc
+}
 
-// An OpenFunc makes an election from a command's flags and arguments.
-type OpenFunc = program.OpenFunc[*Election]
+// An OpenFunc returns the election that a command's arguments and flags name, without contacting it. Errors are
+// usage errors.
+type OpenFunc func(app *program.App, args []string) (*Election, error)
 
 // An Election is the election that a command joins or observes.
 type Election struct {
@@ -47,9 +55,12 @@ func (e *Election) env() []string {
 	return []string{"PGLATCH_LOCK_HELD=true", "PGLATCH_KEY=" + e.Name}
 }
 
-// electionFlags select a command's election.
+// electionFlags select a command's election: the flag --backend, with the flags of each backend.
 type electionFlags struct {
-	program.Backends[*Election]
+	name     string // of the chosen backend
+	names    []string
+	open     map[string]OpenFunc
+	owner    map[string]string // the backend that owns a flag
 	postgres postgresElection
 }
 
@@ -58,26 +69,51 @@ const (
 	kubernetesBackend = "kubernetes" // only in its own program
 )
 
-func (e *electionFlags) backends(more []Backend) []Backend {
-	return append([]Backend{
+// addFlags adds the flags. The first backend is the default.
+func (e *electionFlags) addFlags(app *program.App, cmd *cobra.Command, more []Backend) {
+	e.open, e.owner = make(map[string]OpenFunc), make(map[string]string)
+	for _, backend := range append([]Backend{
 		{Name: postgresBackend, Flags: e.postgres.flags},
 		{Name: "lease", Flags: leasedFlags},
 		{Name: "file", Flags: fileFlags},
-	}, more...)
-}
-
-func (e *electionFlags) addFlags(app *program.App, cmd *cobra.Command, more []Backend) {
-	e.AddFlags(cmd, "leadership lives", e.backends(more))
+	}, more...) {
+		e.names = append(e.names, backend.Name)
+		own := pflag.NewFlagSet(backend.Name, pflag.ContinueOnError)
+		e.open[backend.Name] = backend.Flags(own)
+		own.VisitAll(func(flag *pflag.Flag) {
+			flag.Usage = backend.Name + ": " + flag.Usage
+			e.owner[flag.Name] = backend.Name
+		})
+		cmd.Flags().AddFlagSet(own)
+	}
+	cmd.Flags().StringVar(&e.name, "backend", e.names[0], "`where` leadership lives: "+strings.Join(e.names, ", "))
 	app.AddKeyFlags(cmd)
-	e.Own(postgresBackend, append(program.DatabaseFlags(), "key1", "key2", "create-table", "guard-timeout", "namespace")...)
+	for _, flag := range []string{ // of every command, or of leader run
+		"database-url", "dsn", "database-url-file", "connect-timeout", "application-name", "key1", "key2", "namespace", "create-table", "guard-timeout",
+	} {
+		e.owner[flag] = postgresBackend
+	}
 }
 
 // election returns the election that the flags and the arguments name; the caller closes it.
 func (e *electionFlags) election(app *program.App, cmd *cobra.Command, args []string) (*Election, error) {
-	if e.Name() == kubernetesBackend && !e.Has(kubernetesBackend) {
-		return nil, program.UsageError("--backend %s is not in this program: use pglatch-kubernetes, of the module github.com/pglatch/pglatch/cmd/pglatch-kubernetes", e.Name())
+	open, known := e.open[e.name]
+	switch {
+	case !known && e.name == kubernetesBackend:
+		return nil, program.UsageError("--backend %s is not in this program: use pglatch-kubernetes, of the module github.com/pglatch/pglatch/cmd/pglatch-kubernetes", e.name)
+	case !known:
+		return nil, program.UsageError("--backend is %q: use one of %s", e.name, strings.Join(e.names, ", "))
 	}
-	return e.Open(app, cmd, args)
+	var err error
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if owner := e.owner[flag.Name]; err == nil && owner != "" && owner != e.name {
+			err = program.UsageError("--%s is for --backend %s: leave it out with --backend %s", flag.Name, owner, e.name)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return open(app, args)
 }
 
 // ElectionName is the single argument of backends that accept any text.
