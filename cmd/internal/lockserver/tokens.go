@@ -52,30 +52,21 @@ type CredentialLine struct {
 // ReadCredentials reads a file of tokens, one a line, each with words name=value, and calls add for each. Instead of a
 // token, cert-cn:NAME and cert-san:NAME stand for client certificates with that name. Its errors quote no token.
 func ReadCredentials(flag, file string, add func(CredentialLine) error) error {
-	content, err := readLines(flag, file)
-	if err != nil {
-		return err
-	}
-	found := false
-	for number, fields := range wordsOfLines(content) {
-		line := CredentialLine{Secret: fields[0], Fields: map[string]string{}}
-		if names, ok := strings.CutPrefix(fields[0], "cert-"); ok && strings.Contains(names, ":") {
+	return eachLine(flag, file, "token", func(at string, words []string) error {
+		line := CredentialLine{Secret: words[0], Fields: map[string]string{}}
+		if names, ok := strings.CutPrefix(words[0], "cert-"); ok && strings.Contains(names, ":") {
 			line.Secret, line.Certificate = "", names
 		}
-		if err := checkOnce(flag, file, number, fields[1:]); err != nil {
+		if err := checkOnce(at, words[1:]); err != nil {
 			return err
 		}
-		for _, field := range fields[1:] {
-			name, value, _ := strings.Cut(field, "=")
+		for _, word := range words[1:] {
+			name, value, _ := strings.Cut(word, "=")
 			line.Fields[name] = value
 		}
 		if err := add(line); err != nil {
-			return program.UsageError("%s: line %d of %s: %w", flag, number, file, err)
+			return program.UsageError("%s: %w", at, err)
 		}
-		found = true
-	}
-	if !found {
-		return program.UsageError("%s: %s has no token", flag, file)
-	}
-	return nil
+		return nil
+	})
 }

@@ -13,41 +13,34 @@ import (
 //	[prefix=jobs/] [min=1s] [max=10m] [default=30s] [# comment]
 //
 // Without a file it returns nil.
-func ReadTTLPolicies(flag, file string) ([]leaseserver.TTLPolicy, error) {
+func ReadTTLPolicies(flag, file string) (policies []leaseserver.TTLPolicy, err error) {
 	if file == "" {
 		return nil, nil
 	}
-	content, err := readLines(flag, file)
-	if err != nil {
-		return nil, err
-	}
-	var policies []leaseserver.TTLPolicy
-	for number, words := range wordsOfLines(content) {
+	err = eachLine(flag, file, "policy", func(at string, words []string) error {
 		var p leaseserver.TTLPolicy
 		durations := map[string]*time.Duration{"min": &p.Min, "max": &p.Max, "default": &p.Default}
-		if err := checkOnce(flag, file, number, words); err != nil {
-			return nil, err
+		if err := checkOnce(at, words); err != nil {
+			return err
 		}
 		for _, word := range words {
 			name, value, _ := strings.Cut(word, "=")
 			d := durations[name]
 			switch {
 			case name == "prefix" && value == "":
-				return nil, program.UsageError("%s: line %d of %s: the prefix is empty: leave it out for all locks", flag, number, file)
+				return program.UsageError("%s: the prefix is empty: leave it out for all locks", at)
 			case name == "prefix":
 				p.Prefix = value
 			case d == nil:
-				return nil, program.UsageError("%s: line %d of %s has %q: use prefix=…, min=…, max=… and default=…", flag, number, file, word)
+				return program.UsageError("%s has %q: use prefix=…, min=…, max=… and default=…", at, word)
 			default:
 				if *d, err = time.ParseDuration(value); err != nil || *d <= 0 {
-					return nil, program.UsageError("%s: line %d of %s: %s is %q: use a positive duration such as 30s", flag, number, file, name, value)
+					return program.UsageError("%s: %s is %q: use a positive duration such as 30s", at, name, value)
 				}
 			}
 		}
 		policies = append(policies, p)
-	}
-	if policies == nil {
-		return nil, program.UsageError("%s: %s has no policy", flag, file)
-	}
-	return policies, nil
+		return nil
+	})
+	return policies, err
 }
