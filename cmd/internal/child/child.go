@@ -30,6 +30,7 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.shell, "command", "c", "", "run this `text` with /bin/sh -c, instead of the command after --")
 	flags.BoolVar(&f.closeStdin, "close-stdin", false, "give the command an empty standard input")
 	flags.StringVar(&f.signal, "signal", "TERM", "`name` or number of the signal that asks the command to end")
+	program.Offer(flags, "signal", "TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "KILL")
 	flags.DurationVar(&f.KillAfter, "kill-after", supervise.DefaultKillAfter, "how long the command may take to end before it is killed")
 }
 
@@ -50,13 +51,13 @@ func (f *Flags) Command(cmd *cobra.Command, app *program.App, args []string) ([]
 	case shell:
 		c.Args = []string{"/bin/sh", "-c", f.shell}
 	}
-	switch {
-	case f.KillAfter < 0:
-		return nil, c, program.UsageError("--kill-after is %v: use a positive duration, or 0s to kill at once", f.KillAfter)
-	case f.KillAfter == 0:
+	err := program.NotNegative("kill-after", f.KillAfter, ", or 0s to kill at once")
+	if err != nil {
+		return nil, c, err
+	}
+	if f.KillAfter == 0 {
 		c.KillAfter = -1
 	}
-	var err error
 	if c.Signal, err = supervise.ParseSignal(f.signal); err != nil {
 		return nil, c, program.UsageError("--signal: %w", err)
 	}

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"bytes"
-	"fmt"
 	"runtime/debug"
 	"strings"
 
@@ -57,13 +55,11 @@ func newVersion(app *program.App) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := buildVersion()
-			return app.Print(program.Output{Document: v, Text: program.Text(func(w *bytes.Buffer) {
-				revision := v.Revision
-				if v.Modified {
-					revision += " with changes"
-				}
-				fmt.Fprintln(w, strings.Join(strings.Fields(app.Program+" "+v.Version+" "+revision+" "+v.Go+" "+v.Platform), " "))
-			})})
+			revision := v.Revision
+			if v.Modified {
+				revision += " with changes"
+			}
+			return app.Print(program.Sentence(v, strings.Join(strings.Fields(app.Program+" "+v.Version+" "+revision+" "+v.Go+" "+v.Platform), " ")))
 		},
 	}
 }

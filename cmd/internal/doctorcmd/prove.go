@@ -61,7 +61,7 @@ func (p *prover) print(app *program.App, report prove.Report) error {
 		prove.Report
 	}{failed == nil && unknown == nil, report}
 	lines := append(program.Lines(report.Proofs), program.Lines(report.Parts)...)
-	err := app.Print(program.Output{Document: document, Lines: lines, Text: program.Text(func(w *bytes.Buffer) { writeReport(app, w, report) })})
+	err := app.Print(program.Output{Document: document, Lines: lines, Text: func(w *bytes.Buffer) { writeReport(app, w, report) }})
 	switch {
 	case err != nil:
 		return err

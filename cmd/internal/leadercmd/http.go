@@ -6,12 +6,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/leader"
 )
 
@@ -28,17 +28,11 @@ func serveLeader(ctx context.Context, app *program.App, address string, elector 
 	mux.Handle("/", elector.Handler())
 	mux.Handle("GET /metrics", m.of(elector))
 	app.Logger().Info("serving", slog.String("address", listener.Addr().String()))
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var serving sync.WaitGroup
-	serving.Go(func() {
+	return background.Run(context.WithoutCancel(ctx), func(ctx context.Context) {
 		if err := program.Serve(ctx, listener, mux); err != nil {
 			app.Logger().Error("serving ended", slog.Any("error", err))
 		}
-	})
-	return func() {
-		cancel()
-		serving.Wait()
-	}, nil
+	}), nil
 }
 
 // metrics are an Elector's metrics, with the names that dashboards for client-go use.

@@ -1,7 +1,6 @@
 package leadercmd
 
 import (
-	"bytes"
 	"cmp"
 	"log/slog"
 
@@ -38,10 +37,7 @@ earlier ones. Candidates detect other restores themselves.`,
 			}
 			if show {
 				sql := postgres.Schema(e.table)
-				return app.Print(program.Output{
-					Document: map[string]string{"sql": sql},
-					Text:     program.Text(func(b *bytes.Buffer) { b.WriteString(sql + ";\n") }),
-				})
+				return app.Print(program.Sentence(map[string]string{"sql": sql}, sql+";"))
 			}
 			did, err := migration(cmd.Context(), app, cmp.Or(e.table, postgres.DefaultTable), backend.Migrate)
 			if err != nil {

@@ -35,7 +35,7 @@ func migration(ctx context.Context, app *program.App, table string, migrate func
 }
 
 func (m migrated) output() program.Output {
-	return program.Output{Document: m, Text: program.Text(func(b *bytes.Buffer) {
+	return program.Output{Document: m, Text: func(b *bytes.Buffer) {
 		switch {
 		case m.Made:
 			fmt.Fprintf(b, "made the table %s\n", m.Table)
@@ -45,5 +45,5 @@ func (m migrated) output() program.Output {
 		if m.NewEra > 0 {
 			fmt.Fprintf(b, "a new era has begun for %d elections\n", m.NewEra)
 		}
-	})}
+	}}
 }

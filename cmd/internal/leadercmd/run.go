@@ -108,6 +108,7 @@ func (r *runCommand) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&r.noReacquire, "no-auto-reacquire", false, "end after leadership was lost, or an attempt failed with an error")
 	f.StringVar(&r.http, "http", "", "serve /leader, /readyz, /livez and /metrics at this `address`")
 	f.StringVar(&r.restart, "restart", "never", "when to restart a command that ended while leading: always, on-failure or never")
+	program.Only(f, "restart", "always", "on-failure", "never")
 	f.DurationVar(&r.restartBackoff, "restart-delay", time.Second, "pause before a restart")
 }
 
@@ -123,11 +124,6 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 		if err := r.fit(cmd.Flags()); err != nil {
 			return err
 		}
-	}
-	switch r.restart {
-	case "always", "on-failure", "never":
-	default:
-		return program.UsageError("--restart is %q: use always, on-failure or never", r.restart)
 	}
 	election, err := r.election(app, cmd, args)
 	if err != nil {

@@ -71,7 +71,7 @@ func (l leadership) same(o leadership) bool {
 }
 
 func (l leadership) output() program.Output {
-	return program.Output{Document: l, Text: program.Text(func(b *bytes.Buffer) {
+	return program.Output{Document: l, Text: func(b *bytes.Buffer) {
 		if l.Time != nil {
 			fmt.Fprintf(b, "%s ", l.Time.Format(time.RFC3339))
 		}
@@ -92,5 +92,5 @@ func (l leadership) output() program.Output {
 			fmt.Fprintf(b, " (%s)", program.Printable(l.Detail))
 		}
 		b.WriteString("\n")
-	})}
+	}}
 }

@@ -94,11 +94,11 @@ func verify(app *program.App, elections map[string][]*interval, uncertainty time
 		proved = proved && e.Verdict == apart
 		all = append(all, e)
 	}
-	out := program.Output{Document: all, Lines: program.Lines(all), Text: program.Text(func(b *bytes.Buffer) {
+	out := program.Output{Document: all, Lines: program.Lines(all), Text: func(b *bytes.Buffer) {
 		for _, e := range all {
 			e.text(b)
 		}
-	})}
+	}}
 	if err := app.Print(out); err != nil || proved {
 		return err
 	}

@@ -22,8 +22,8 @@ func newWatch(app *program.App, more []Backend) *cobra.Command {
 change is a line. watch looks every --interval: leadership that begins and ends between two
 looks is not seen. While the backend cannot be reached, it says so on stderr and retries.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if interval <= 0 {
-				return program.UsageError("--interval is %v: use a positive duration", interval)
+			if err := program.Positive("interval", interval); err != nil {
+				return err
 			}
 			election, err := flags.election(app, cmd, args)
 			if err != nil {
@@ -57,15 +57,7 @@ func watch(ctx context.Context, app *program.App, election *Election, interval t
 				return nil
 			}
 			last = &l
-			return printChange(app, l)
+			return app.PrintChange(l.output())
 		},
 	}.Run(ctx)
-}
-
-// printChange prints one change of a stream. For a stream, json is printed as lines.
-func printChange(app *program.App, l leadership) error {
-	if app.Format() == "json" {
-		return app.PrintLine(l)
-	}
-	return app.Print(l.output())
 }

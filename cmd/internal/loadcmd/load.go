@@ -2,6 +2,7 @@
 package loadcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,7 @@ func New(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	l.ClientFlags.AddFlags(f)
 	l.StoreFlags.AddFlags(f, stores)
 	f.StringVar(&l.target, "target", "lease", "`what` to load: lease")
+	program.Only(f, "target", "lease")
 	f.IntVar(&l.config.Clients, "clients", 80, "clients at once")
 	f.DurationVar(&l.duration, "duration", 20*time.Second, "duration of the load")
 	f.IntVar(&l.config.Names, "locks", 100, "locks that the clients take")
@@ -79,19 +81,15 @@ func New(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 
 func (l *loadCommand) check() error {
 	c := &l.config
+	err := cmp.Or(
+		program.AtLeastOne("clients", c.Clients), program.AtLeastOne("locks", c.Names),
+		program.Positive("duration", l.duration), program.NotNegative("hold", c.Hold, ""),
+	)
 	switch {
-	case l.target != "lease":
-		return program.UsageError("--target is %q: use lease", l.target)
-	case c.Clients < 1:
-		return program.UsageError("--clients is %d: use 1 or more", c.Clients)
-	case c.Names < 1:
-		return program.UsageError("--locks is %d: use 1 or more", c.Names)
-	case l.duration <= 0:
-		return program.UsageError("--duration is %v: use a positive duration", l.duration)
+	case err != nil:
+		return err
 	case c.TTL < lease.MinTTL || c.TTL > lease.MaxTTL:
 		return program.UsageError("--ttl is %v: use %v to %v", c.TTL, lease.MinTTL, lease.MaxTTL)
-	case c.Hold < 0:
-		return program.UsageError("--hold is %v: use a positive duration", c.Hold)
 	case c.Heartbeat < 0 || c.Expire < 0 || c.Heartbeat+c.Expire > 100:
 		return program.UsageError("--heartbeats is %v and --expire %v: use percentages, 100 at most in all", c.Heartbeat, c.Expire)
 	}
@@ -110,7 +108,7 @@ func (l *loadCommand) run(ctx context.Context, app *program.App) (err error) {
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	l.config.Locks = load.OfServer(client)
-	if err := lockserver.Reach(ctx, app, client, "load-probe", time.Time{}); err != nil { // once
+	if _, err := client.Get(ctx, "load-probe"); err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return lockserver.Error(ctx, err)
 	}
 	running, cancel := context.WithTimeout(ctx, l.duration)

@@ -61,7 +61,7 @@ func printReport(app *program.App, r load.Report) error {
 	for _, m := range r.Operations {
 		d.Operations = append(d.Operations, operation{m.Operation, m.Count, m.PerSecond, ms(m.P50), ms(m.P95), ms(m.P99), ms(m.Longest)})
 	}
-	return app.Print(program.Output{Document: d, Text: program.Text(func(w *bytes.Buffer) {
+	return app.Print(program.Output{Document: d, Text: func(w *bytes.Buffer) {
 		t := app.NewTable("OPERATION", "COUNT", "PER SECOND", "P50", "P95", "P99", "MAX")
 		for _, o := range d.Operations {
 			t.Add("", o.Operation, fmt.Sprint(o.Count), fmt.Sprintf("%.0f", o.PerSecond),
@@ -79,5 +79,5 @@ func printReport(app *program.App, r load.Report) error {
 		for _, v := range d.Violations {
 			fmt.Fprintln(w, "  "+program.Printable(v.String()))
 		}
-	})})
+	}})
 }

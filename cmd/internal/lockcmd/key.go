@@ -74,7 +74,7 @@ pg_advisory_lock(4294967338) have the same 64 bits and are different locks.`,
 				return err
 			}
 			d := describeKey(k)
-			return app.Print(program.Output{Document: d, Text: program.Text(d.text)})
+			return app.Print(program.Output{Document: d, Text: d.text})
 		},
 	}
 	app.AddKeyFlags(cmd)

@@ -34,6 +34,7 @@ func addFilter(app *program.App, cmd *cobra.Command, order string) *filter {
 	flags.StringVar(&f.holder, "app", "", "only keys of holders or waiters whose service, host or application_name has this `text`")
 	flags.DurationVar(&f.longerThan, "longer-than", 0, "only keys that are held, or waited for, longer than this")
 	flags.StringVar(&f.sort, "sort", order, "`order`: "+strings.Join(overview.Orders(), ", "))
+	program.Only(flags, "sort", overview.Orders()...)
 	return f
 }
 
@@ -42,15 +43,7 @@ func (f *filter) filters() bool {
 	return f.waiting || f.holder != "" || f.longerThan > 0 || len(f.app.Filtered()) > 0
 }
 
-func (f *filter) check() error {
-	switch {
-	case !slices.Contains(overview.Orders(), f.sort):
-		return program.UsageError("--sort is %q: use %s", f.sort, strings.Join(overview.Orders(), ", "))
-	case f.longerThan < 0:
-		return program.UsageError("--longer-than is %v: use a positive duration", f.longerThan)
-	}
-	return nil
-}
+func (f *filter) check() error { return program.NotNegative("longer-than", f.longerThan, "") }
 
 // overview returns the filter from the flags and from the selection by an argument.
 func (f *filter) overview(s lookup.Selection) overview.Filter {

@@ -74,7 +74,9 @@ func (r *runCommand) addFlags(cmd *cobra.Command) {
 	child.DescribeKillAfter(f, "session-ttl")
 	r.Waiting.AddFlags(cmd, "connecting included")
 	f.StringVar(&r.onLost, "on-lost", "kill", "what to do when the lock is lost: kill the command, or warn and let it continue")
+	program.Only(f, "on-lost", "kill", "warn")
 	f.StringVar(&r.onAsk, "on-ask", "ignore", `what to do when "pglatch ask" asks for the lock: ignore (refuse the request), or term (send the command TERM)`)
+	program.Only(f, "on-ask", "ignore", "term")
 }
 
 // run takes the lock and runs the command under it.
@@ -92,12 +94,6 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	}
 	if err := r.Check(cmd.Flags()); err != nil {
 		return err
-	}
-	if r.onLost != "kill" && r.onLost != "warn" {
-		return program.UsageError("--on-lost is %q: use kill or warn", r.onLost)
-	}
-	if r.onAsk != "ignore" && r.onAsk != "term" {
-		return program.UsageError("--on-ask is %q: use ignore or term", r.onAsk)
 	}
 	r.answer.AllowAsk = r.onAsk == "term"
 	ctx := cmd.Context()

@@ -75,7 +75,7 @@ Processes that answer also report the namespaces they use, so those need not be 
 			}
 			v.TellHidden(app)
 			status := statusOf(key, v)
-			err = app.Print(program.Output{Document: status, Text: program.Text(func(w *bytes.Buffer) { writeStatus(app, w, status) })})
+			err = app.Print(program.Output{Document: status, Text: func(w *bytes.Buffer) { writeStatus(app, w, status) }})
 			if err == nil && !status.Held {
 				err = &program.ExitError{Code: program.ExitFree}
 			}

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -71,7 +70,7 @@ func (t *termination) run(ctx context.Context, pid uint32) error {
 		return err
 	}
 	if t.dry {
-		return t.app.Print(program.Output{Document: s, Text: program.Text(s.Text)})
+		return t.app.Print(program.Output{Document: s, Text: s.Text})
 	}
 	if err := t.confirm(s); err != nil {
 		return err
@@ -79,10 +78,7 @@ func (t *termination) run(ctx context.Context, pid uint32) error {
 	if err := l.Terminate(ctx, s); err != nil {
 		return err
 	}
-	return t.app.Print(program.Output{Document: s, Text: func(w io.Writer) error {
-		_, err := fmt.Fprintln(w, s.Ended())
-		return err
-	}})
+	return t.app.Print(program.Sentence(s, s.Ended()))
 }
 
 // confirm shows what will be lost, and asks for confirmation.

@@ -135,14 +135,14 @@ then names the deadlocks that the processes' answers show, as "pglatch verdicts"
 			Deadlocks []monitor.Verdict `json:"deadlocks,omitempty"`
 			Server    monitor.Server    `json:"server"`
 		}{roots, deadlocks, v.Server}
-		return errors.Join(app.Print(program.Output{Document: document, Lines: program.Lines(roots), Text: program.Text(func(w *bytes.Buffer) {
+		return errors.Join(app.Print(program.Output{Document: document, Lines: program.Lines(roots), Text: func(w *bytes.Buffer) {
 			for _, n := range roots {
 				t.write(w, n, "", "")
 			}
 			for _, d := range deadlocks {
 				writeVerdict(app, w, d)
 			}
-		})}), v.Primary())
+		}}), v.Primary())
 	}
 	return cmd
 }

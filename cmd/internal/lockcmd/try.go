@@ -1,10 +1,10 @@
 package lockcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,10 +35,7 @@ Exit codes: 0 the lock was acquired, 75 (or -E) another holder has it, 76 the lo
 lost while it was held, 69 the database is unavailable, 77 the database refuses the user
 or does not exist.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if hold < 0 {
-				return program.UsageError("--hold is %v: use a positive duration", hold)
-			}
-			if err := t.Check(cmd.Flags()); err != nil {
+			if err := cmp.Or(program.NotNegative("hold", hold, ""), t.Check(cmd.Flags())); err != nil {
 				return err
 			}
 			return try(cmd.Context(), app, args, &t, hold)
@@ -66,10 +63,7 @@ func try(ctx context.Context, app *program.App, args []string, t *taking, hold t
 		return err
 	}
 	d := tryDocument{Key: key.String(), Shared: lock.Shared(), BackendPID: lock.PID()}
-	err = app.Print(program.Output{Document: d, Text: func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "acquired %s (backend %d)\n", program.Printable(d.Key), d.BackendPID)
-		return err
-	}})
+	err = app.Print(program.Sentence(d, fmt.Sprintf("acquired %s (backend %d)", program.Printable(d.Key), d.BackendPID)))
 	if err == nil {
 		select {
 		case <-time.After(hold):

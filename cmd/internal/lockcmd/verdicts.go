@@ -62,6 +62,7 @@ deployment: pglatch verdicts --watch --for 2m --exit-code.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&j.severity, "severity", "note", "only verdicts of this `severity` or worse: "+strings.Join(severities, ", "))
+	program.Only(flags, "severity", severities...)
 	flags.DurationVar(&j.longerThan, "longer-than", 0, "a lock held for longer than this gets a verdict (default 5m0s)")
 	flags.BoolVar(&j.watch, "watch", false, "show each verdict when it is raised and when it has ended")
 	flags.DurationVar(&j.interval, "interval", time.Second, "with --watch: time between two looks, at least 250ms")
@@ -73,17 +74,15 @@ deployment: pglatch verdicts --watch --for 2m --exit-code.`,
 func (j *judge) run(cmd *cobra.Command, _ []string) error {
 	changed := cmd.Flags().Changed
 	switch {
-	case !slices.Contains(severities, j.severity):
-		return program.UsageError("--severity is %q: use %s", j.severity, strings.Join(severities, ", "))
-	case j.longerThan < 0:
-		return program.UsageError("--longer-than is %v: use a positive duration", j.longerThan)
 	case !j.watch && (changed("interval") || changed("for")):
 		return program.UsageError("--interval and --for need --watch")
-	case j.interval < minInterval:
-		return program.UsageError("--interval is %v: use 250ms or more", j.interval)
 	case changed("for") && j.lasts <= 0:
-		return program.UsageError("--for is %v: use a positive duration", j.lasts)
-	case j.watch:
+		return program.Positive("for", j.lasts)
+	}
+	if err := cmp.Or(program.NotNegative("longer-than", j.longerThan, ""), checkInterval(j.interval)); err != nil {
+		return err
+	}
+	if j.watch {
 		return j.follow(cmd.Context())
 	}
 	v, err := lookup.Observed(cmd.Context(), j.app, j.longerThan)
@@ -105,11 +104,11 @@ func (j *judge) run(cmd *cobra.Command, _ []string) error {
 		Problems []string          `json:"problems,omitempty"` // why tables were not read
 		Server   monitor.Server    `json:"server"`
 	}{shown, v.Unread(), v.Server}
-	return errors.Join(j.app.Print(program.Output{Document: document, Lines: program.Lines(shown), Text: program.Text(func(w *bytes.Buffer) {
+	return errors.Join(j.app.Print(program.Output{Document: document, Lines: program.Lines(shown), Text: func(w *bytes.Buffer) {
 		for _, verdict := range shown {
 			writeVerdict(j.app, w, verdict)
 		}
-	})}), cmp.Or(v.Primary(), j.code(troubled(shown), v.Unknown())))
+	}}), cmp.Or(v.Primary(), j.code(troubled(shown), v.Unknown())))
 }
 
 // shown returns the verdicts of the requested severities; never nil.
@@ -200,10 +199,7 @@ func (j *judge) follow(ctx context.Context) error {
 }
 
 func (j *judge) write(c verdictChange) error {
-	if j.app.Format() != "text" {
-		return j.app.PrintLine(c)
-	}
-	return program.Text(func(w *bytes.Buffer) {
+	return j.app.PrintChange(program.Output{Document: c, Text: func(w *bytes.Buffer) {
 		at := c.At.Format(time.RFC3339)
 		if c.Change == "raised" {
 			fmt.Fprintf(w, "\n%s raised", at)
@@ -211,7 +207,7 @@ func (j *judge) write(c verdictChange) error {
 			return
 		}
 		fmt.Fprintf(w, "\n%s ended\n%s\n", at, program.Printable(title(c.Verdict)))
-	})(j.app.Stdout)
+	}})
 }
 
 // verdictChanges returns the differences in now, the ends first, and the verdicts that were raised and have not ended.

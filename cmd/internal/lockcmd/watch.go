@@ -14,10 +14,18 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/cmd/internal/watchui"
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/monitor"
 )
 
 const minInterval = 250 * time.Millisecond
+
+func checkInterval(d time.Duration) error {
+	if d < minInterval {
+		return program.UsageError("--interval is %v: use 250ms or more", d)
+	}
+	return nil
+}
 
 // A watcher shows the locks repeatedly.
 type watcher struct {
@@ -54,13 +62,11 @@ reports that and retries. SIGINT or SIGTERM ends it with exit code 0.`,
 }
 
 func (w *watcher) run(cmd *cobra.Command, _ []string) error {
-	switch {
-	case w.interval < minInterval:
-		return program.UsageError("--interval is %v: use 250ms or more", w.interval)
-	case w.rows < 1 && cmd.Flags().Changed("rows"):
-		return program.UsageError("--rows is %d: use 1 or more", w.rows)
+	err := cmp.Or(checkInterval(w.interval), w.filter.check())
+	if cmd.Flags().Changed("rows") {
+		err = cmp.Or(err, program.AtLeastOne("rows", w.rows))
 	}
-	if err := w.filter.check(); err != nil {
+	if err != nil {
 		return err
 	}
 	ctx := cmd.Context()
@@ -85,13 +91,8 @@ func (w *watcher) onScreen(ctx context.Context, screen tcell.Screen) error {
 	if first.Err != nil {
 		return interrupted(ctx, first.Err)
 	}
-	ctx, quit := context.WithCancel(ctx)
-	data, ended := make(chan watchui.Data, 1), make(chan struct{})
-	go func() {
-		defer close(ended)
-		w.feed(ctx, looker, data)
-	}()
-	defer func() { quit(); <-ended }()
+	data := make(chan watchui.Data, 1)
+	defer background.Run(ctx, func(ctx context.Context) { w.feed(ctx, looker, data) })()
 	m := &watchui.Model{Interval: w.interval, Sort: w.filter.sort, Most: w.rows}
 	m.Show(first)
 	return watchui.Run(ctx, m, screen, w.app.Colored(), data)

@@ -46,14 +46,9 @@ func Direct(ctx context.Context, app *program.App) (client *leasehttp.Client, cl
 
 // openStore opens the store in the database of cc.
 func openStore(ctx context.Context, cc *pgx.ConnConfig, maxConns int32) (*postgres.Store, *pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig("")
+	pool, err := program.NewPool(ctx, cc, maxConns)
 	if err != nil {
-		return nil, nil, program.UsageError("the PG* variables: %w", err)
-	}
-	config.ConnConfig, config.MaxConns = program.Unprepared(cc), maxConns
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, nil, program.Unavailable(ctx, err)
+		return nil, nil, err
 	}
 	store, err := postgres.New(postgres.Config{Pool: pool})
 	if err != nil {

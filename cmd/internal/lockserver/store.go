@@ -43,6 +43,7 @@ func (s *StoreFlags) AddFlags(f *pflag.FlagSet, more []StoreKind) {
 	s.more = more
 	f.StringVar(&s.Store, "store", "", "`where` leases are kept: "+strings.Join(s.usages(), ", ")+" or postgres (the database of --database-url)")
 	f.StringVar(&s.durability, "durability", "durable", "which failure an answer survives on SQLite: durable (a power failure) or relaxed (the end of the process)")
+	program.Only(f, "durability", "durable", "relaxed")
 	f.Int32Var(&s.maxConns, "max-conns", 16, "connections to PostgreSQL at most")
 }
 
@@ -72,11 +73,6 @@ type OpenStore struct {
 // Open opens the store; file is the SQLite file if --store is not given.
 func (s *StoreFlags) Open(ctx context.Context, app *program.App, file string) (*OpenStore, error) {
 	kind, rest, _ := strings.Cut(s.Store, ":")
-	switch s.durability {
-	case "durable", "relaxed":
-	default:
-		return nil, program.UsageError("--durability is %q: use durable or relaxed", s.durability)
-	}
 	for _, k := range s.more {
 		if kind != k.Scheme {
 			continue
@@ -139,8 +135,8 @@ func (s *StoreFlags) openPostgres(ctx context.Context, app *program.App) (*OpenS
 	if err != nil {
 		return nil, err
 	}
-	if s.maxConns < 1 {
-		return nil, program.UsageError("--max-conns is %d: use 1 or more", s.maxConns)
+	if err := program.AtLeastOne("max-conns", s.maxConns); err != nil {
+		return nil, err
 	}
 	store, pool, err := openStore(ctx, cc, s.maxConns)
 	if err != nil {

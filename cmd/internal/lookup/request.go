@@ -51,7 +51,7 @@ func Request(ctx context.Context, app *program.App, args []string, r introspect.
 	if err != nil {
 		return err
 	}
-	if err := app.Print(program.Output{Document: all, Text: program.Text(all.Text)}); err != nil {
+	if err := app.Print(program.Output{Document: all, Text: all.Text}); err != nil {
 		return err
 	}
 	return all.Outcome()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/internal/pgsession"
@@ -58,6 +59,20 @@ func (a *App) Connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, Unavailable(ctx, err)
 	}
 	return conn, nil
+}
+
+// NewPool returns a pool for the database of cc, which it changes. Its sessions are like those of Connect.
+func NewPool(ctx context.Context, cc *pgx.ConnConfig, maxConns int32) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig("")
+	if err != nil {
+		return nil, UsageError("the PG* variables: %w", err)
+	}
+	config.ConnConfig, config.MinConns, config.MaxConns = Unprepared(cc), 0, maxConns
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, Unavailable(ctx, err)
+	}
+	return pool, nil
 }
 
 // Unprepared makes the sessions of cc leave no named statements on the server, and returns cc. They then work through a

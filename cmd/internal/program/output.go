@@ -15,7 +15,15 @@ import (
 type Output struct {
 	Document any   // --output json
 	Lines    []any // --output jsonl; nil = Document on one line
-	Text     func(io.Writer) error
+	Text     Text
+}
+
+// A Text writes a command's data for people.
+type Text func(*bytes.Buffer)
+
+// Sentence returns an Output whose text is one line.
+func Sentence(document any, text string) Output {
+	return Output{Document: document, Text: func(w *bytes.Buffer) { fmt.Fprintln(w, text) }}
 }
 
 // Print writes data to stdout in the format of --output.
@@ -37,17 +45,18 @@ func (a *App) Print(o Output) error {
 		}
 		return nil
 	}
-	return o.Text(a.Stdout)
+	var text bytes.Buffer
+	o.Text(&text)
+	_, err := a.Stdout.Write(text.Bytes())
+	return err
 }
 
-// Text makes an Output.Text from a function that cannot fail.
-func Text(write func(*bytes.Buffer)) func(io.Writer) error {
-	return func(w io.Writer) error {
-		var b bytes.Buffer
-		write(&b)
-		_, err := w.Write(b.Bytes())
-		return err
+// PrintChange writes one of many changes: in the formats json and jsonl, each is a line.
+func (a *App) PrintChange(o Output) error {
+	if a.settings.output != "text" {
+		return a.PrintLine(o.Document)
 	}
+	return a.Print(o)
 }
 
 // PrintLine writes one line of JSON.

@@ -1,10 +1,10 @@
 package program
 
 import (
+	"cmp"
 	"io"
 	"log/slog"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,19 +38,25 @@ const annotationFilter = "filter"
 // DefaultConnectTimeout bounds connecting to one host if nothing else does.
 const DefaultConnectTimeout = 5 * time.Second
 
-func (s *settings) addFlags(f *pflag.FlagSet) {
+// AddFlags adds the flags of every command to the program.
+func (a *App) AddFlags(f *pflag.FlagSet) {
+	s := &a.settings
 	f.StringVar(&s.databaseURL, "database-url", "", "PostgreSQL `URL` or keyword/value string; others may see it in the list of processes")
 	f.StringVar(&s.databaseURL, "dsn", "", "alias of --database-url")
 	f.StringVar(&s.databaseURLFile, "database-url-file", "", "`file` that holds the database URL")
 	f.DurationVar(&s.connectTimeout, "connect-timeout", 0, "bound for connecting to one host (default: connect_timeout of the URL, else 5s)")
 	f.StringVar(&s.applicationName, "application-name", "", "name of this session in pg_stat_activity (default: that of the URL, else program@host)")
 	f.StringVarP(&s.output, "output", "o", "text", "`format` of data: text, json or jsonl")
+	Only(f, "output", "text", "json", "jsonl")
 	f.BoolVar(&s.json, "json", false, "the same as --output json")
 	f.StringVar(&s.color, "color", "auto", "`when` to color text: auto, always or never")
+	Only(f, "color", "auto", "always", "never")
 	f.BoolVarP(&s.quiet, "quiet", "q", false, "log errors only")
 	f.BoolVarP(&s.verbose, "verbose", "v", false, "log details")
 	f.StringVar(&s.logLevel, "log-level", "", "debug, info, warn or error (default info)")
+	Only(f, "log-level", "debug", "info", "warn", "error")
 	f.StringVar(&s.logFormat, "log-format", "text", "`format` of logs: text or json")
+	Only(f, "log-format", "text", "json")
 	f.StringSliceVar(&s.namespaces, "namespace", nil, "`name=number` of a namespace, repeatable; replaces PGLATCH_NAMESPACES; a name alone filters ls, tree and watch")
 }
 
@@ -66,21 +72,8 @@ func (a *App) Resolve(cmd *cobra.Command) error {
 			return UsageError("--%s is empty: name the database, or leave the flag out to use DATABASE_URL or the PG* variables", name)
 		}
 	}
-	for _, choice := range []struct {
-		flag, value string
-		values      []string
-	}{
-		{"output", s.output, []string{"text", "json", "jsonl"}},
-		{"color", s.color, []string{"auto", "always", "never"}},
-		{"log-format", s.logFormat, []string{"text", "json"}},
-		{"log-level", s.logLevel, []string{"", "debug", "info", "warn", "error"}},
-	} {
-		if !slices.Contains(choice.values, choice.value) {
-			return UsageError("--%s is %q: use %s", choice.flag, choice.value, strings.TrimPrefix(strings.Join(choice.values, ", "), ", "))
-		}
-	}
-	if s.connectTimeout < 0 {
-		return UsageError("--connect-timeout is %v: use a positive duration", s.connectTimeout)
+	if err := cmp.Or(checkOnly(cmd), NotNegative("connect-timeout", s.connectTimeout, "")); err != nil {
+		return err
 	}
 	a.logger = s.newLogger(a.redactor, a.inWords)
 	if err := a.resolveNamespaces(); err != nil {
@@ -114,9 +107,6 @@ func (a *App) Quiet() bool { return a.settings.quiet }
 
 // Filtered returns the namespaces that a command with AddNamespaceFilter shows, by name or number; none = all.
 func (a *App) Filtered() []string { return a.settings.only }
-
-// AddFlags adds the flags of every command to the program.
-func (a *App) AddFlags(f *pflag.FlagSet) { a.settings.addFlags(f) }
 
 // AddNamespaceFilter makes --namespace without a number a filter of cmd.
 func (a *App) AddNamespaceFilter(cmd *cobra.Command) {

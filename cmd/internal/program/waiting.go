@@ -38,14 +38,14 @@ func (w *Waiting) AddCodeFlag(f *pflag.FlagSet) {
 // Check checks the flags. The caller calls it before it uses w.
 func (w *Waiting) Check(f *pflag.FlagSet) error {
 	w.Bounded = w.Bounded || w.nonblock || f.Changed("wait")
-	switch {
-	case w.code < 0 || w.code > 255:
+	if w.code < 0 || w.code > 255 {
 		return UsageError("--conflict-exit-code is %d: use 0 to 255", w.code)
-	case w.Wait < 0:
-		return UsageError("--wait is %v: use a positive duration, or 0s for one attempt", w.Wait)
 	}
-	return nil
+	return CheckWait(w.Wait)
 }
+
+// CheckWait checks a --wait for a lock.
+func CheckWait(d time.Duration) error { return NotNegative("wait", d, ", or 0s for one attempt") }
 
 // Once reports whether the command makes one attempt.
 func (w *Waiting) Once() bool { return w.Bounded && w.Wait == 0 }

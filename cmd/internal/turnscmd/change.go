@@ -1,7 +1,6 @@
 package turnscmd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -160,11 +159,9 @@ type change struct {
 // changed prints what a command did.
 func (t *target) changed(app *program.App, did string, numbers []int64, count int64) error {
 	c := change{t.name, t.key.String(), did + " " + t.key.String(), count, numbers}
-	return app.Print(program.Output{Document: c, Text: program.Text(func(w *bytes.Buffer) {
-		fmt.Fprint(w, program.Printable(c.Did))
-		if numbers != nil || count > 0 {
-			fmt.Fprintf(w, ": %d", count)
-		}
-		fmt.Fprintln(w)
-	})})
+	text := program.Printable(c.Did)
+	if numbers != nil || count > 0 {
+		text += fmt.Sprintf(": %d", count)
+	}
+	return app.Print(program.Sentence(c, text))
 }

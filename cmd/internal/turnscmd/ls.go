@@ -2,6 +2,7 @@ package turnscmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -39,8 +40,8 @@ Exit codes: 0 there is a mailbox, 3 there is no such mailbox, or no mailbox at a
   pglatch turns ls chat --dead -o jsonl`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.limit < 1 {
-				return program.UsageError("--limit is %d: use 1 or more", c.limit)
+			if err := program.AtLeastOne("limit", c.limit); err != nil {
+				return err
 			}
 			return with(cmd.Context(), app, func(p *post) error {
 				if len(args) > 0 {
@@ -130,7 +131,7 @@ func (l listing) output(app *program.App) program.Output {
 	if l.dead {
 		lines = program.Lines(l.DeadLetters)
 	}
-	return program.Output{Document: l, Lines: lines, Text: program.Text(func(w *bytes.Buffer) {
+	return program.Output{Document: l, Lines: lines, Text: func(w *bytes.Buffer) {
 		t := app.NewTable("MAILBOX", "NAMESPACE", "READY", "RUNNING", "STOPPED", "DEAD", "NODES", "OLDEST")
 		for _, m := range l.Mailboxes {
 			color := ""
@@ -147,7 +148,7 @@ func (l listing) output(app *program.App) program.Output {
 			return
 		}
 		writeEntities(app, w, l.Entities, several)
-	})}
+	}}
 }
 
 // A mailbox has the counts of one mailbox.
@@ -208,7 +209,7 @@ func (e entity) color() string {
 func writeEntities(app *program.App, w *bytes.Buffer, all []entity, several bool) {
 	t := app.NewTable(inMailbox(several, "MAILBOX", "KEY", "STATE", "MESSAGES", "ATTEMPTS", "FOR", "NODE", "LAST ERROR")...)
 	for _, e := range all {
-		t.Add(e.color(), inMailbox(several, e.Mailbox, e.Key, e.State, fmt.Sprint(e.Messages), fmt.Sprint(e.Attempts), ageText(e.AgeSeconds), orDash(e.Node), orDash(e.LastError))...)
+		t.Add(e.color(), inMailbox(several, e.Mailbox, e.Key, e.State, fmt.Sprint(e.Messages), fmt.Sprint(e.Attempts), ageText(e.AgeSeconds), cmp.Or(e.Node, "-"), cmp.Or(e.LastError, "-"))...)
 	}
 	t.WriteTo(w)
 }
@@ -237,7 +238,7 @@ func newLetter(n turns.Name, d turns.DeadLetter) letter {
 func writeLetters(app *program.App, w *bytes.Buffer, all []letter, several bool) {
 	t := app.NewTable(inMailbox(several, "MAILBOX", "NUMBER", "KEY", "ID", "BYTES", "ATTEMPTS", "DIED AT", "ERROR")...)
 	for _, d := range all {
-		t.Add("", inMailbox(several, d.Mailbox, fmt.Sprint(d.Number), d.Key, orDash(d.ID), fmt.Sprint(d.Bytes), fmt.Sprint(d.Attempts), d.DiedAt.Format(time.RFC3339), d.Error)...)
+		t.Add("", inMailbox(several, d.Mailbox, fmt.Sprint(d.Number), d.Key, cmp.Or(d.ID, "-"), fmt.Sprint(d.Bytes), fmt.Sprint(d.Attempts), d.DiedAt.Format(time.RFC3339), d.Error)...)
 	}
 	t.WriteTo(w)
 }
@@ -248,13 +249,6 @@ func inMailbox(several bool, cells ...string) []string {
 		return cells
 	}
 	return cells[1:]
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // ageText is a time in seconds for people; one that comes begins with "in".

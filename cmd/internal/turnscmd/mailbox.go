@@ -30,14 +30,9 @@ func with(ctx context.Context, app *program.App, do func(*post) error) error {
 	if err != nil {
 		return err
 	}
-	config, err := pgxpool.ParseConfig("")
+	pool, err := program.NewPool(ctx, cc, 1)
 	if err != nil {
-		return program.UsageError("the PG* variables: %w", err)
-	}
-	config.ConnConfig, config.MinConns, config.MaxConns = program.Unprepared(cc), 0, 1
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return program.Unavailable(ctx, err)
+		return err
 	}
 	defer pool.Close()
 	p := &post{pool: pool, place: program.Target(cc)}

@@ -2,6 +2,7 @@ package turnscmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -24,12 +25,7 @@ Exit codes: 0 it has a message, a turn or a dead letter, 3 it has none, or no ma
 namespace of KEY.`,
 		Example: "  pglatch turns show conversation/42\n  pglatch turns show conversation/42 -o json",
 		Args:    cobra.ExactArgs(1),
-		PreRunE: func(*cobra.Command, []string) error {
-			if limit < 1 {
-				return program.UsageError("--limit is %d: use 1 or more", limit)
-			}
-			return nil
-		},
+		PreRunE: func(*cobra.Command, []string) error { return program.AtLeastOne("limit", limit) },
 	}
 	cmd.Flags().IntVar(&limit, "limit", 50, "maximum number of messages, and of dead letters")
 	return onTarget(app, cmd, func(ctx context.Context, t *target) error { return t.show(ctx, app, limit) }, choice{}.states()...)
@@ -88,7 +84,7 @@ type waiting struct {
 }
 
 func (d detail) output(app *program.App) program.Output {
-	return program.Output{Document: d, Text: program.Text(func(w *bytes.Buffer) {
+	return program.Output{Document: d, Text: func(w *bytes.Buffer) {
 		writeEntities(app, w, []entity{d.entity}, false)
 		if d.Interrupted != "" {
 			fmt.Fprintf(w, "interrupted: %s\n", program.Printable(d.Interrupted))
@@ -96,7 +92,7 @@ func (d detail) output(app *program.App) program.Output {
 		if len(d.Waiting) > 0 {
 			t := app.NewTable("NUMBER", "ID", "BYTES", "SENT AT", "TRACE")
 			for _, m := range d.Waiting {
-				t.Add("", fmt.Sprint(m.Number), orDash(m.ID), fmt.Sprint(m.Bytes), m.SentAt.Format(time.RFC3339), orDash(m.Trace))
+				t.Add("", fmt.Sprint(m.Number), cmp.Or(m.ID, "-"), fmt.Sprint(m.Bytes), m.SentAt.Format(time.RFC3339), cmp.Or(m.Trace, "-"))
 			}
 			fmt.Fprintln(w)
 			t.WriteTo(w)
@@ -105,5 +101,5 @@ func (d detail) output(app *program.App) program.Output {
 			fmt.Fprintln(w)
 			writeLetters(app, w, d.DeadLetters, false)
 		}
-	})}
+	}}
 }
