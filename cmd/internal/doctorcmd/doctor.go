@@ -102,7 +102,16 @@ func (e *examination) run(ctx context.Context) error {
 	cc := e.conn.Config()
 	e.note("connection", ok, "%s", program.Target(cc))
 	for _, examine := range []func(context.Context) error{
-		e.version, e.primary, e.sessions, e.plpgsql, e.rights, e.lockTable, e.connections, e.sessionSettings, e.deadlockTimeout,
+		e.version,
+		e.whether("primary", `SELECT NOT pg_catalog.pg_is_in_recovery()`, "not a standby",
+			fail, "a standby has a lock space of its own and would grant a key twice: connect to the primary"),
+		e.sessions,
+		e.whether("plpgsql", `SELECT EXISTS (SELECT FROM pg_catalog.pg_language WHERE lanname OPERATOR(pg_catalog.=) 'plpgsql' AND pg_catalog.has_language_privilege(oid, 'USAGE'))`,
+			"present, and the role may use it", fail, "waiting needs it: CREATE EXTENSION plpgsql, or GRANT USAGE ON LANGUAGE plpgsql"),
+		e.whether("rights", `SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')`,
+			"the role sees the state of all sessions (pg_read_all_stats)",
+			warn, "the role sees state, session start and address of its own sessions only: GRANT pg_read_all_stats (or pg_monitor) TO it; locking works without this right"),
+		e.lockTable, e.connections, e.sessionSettings, e.deadlockTimeout,
 	} {
 		if err := examine(ctx); err != nil {
 			return program.Unavailable(ctx, err)
@@ -124,7 +133,7 @@ func (e *examination) print() error {
 		OK     bool    `json:"ok"`
 		Checks []check `json:"checks"`
 	}{failed == 0, e.checks}
-	err := e.app.Print(program.Output{Document: document, Lines: program.Lines(e.checks), Text: program.Text(e.text)})
+	err := e.app.Print(program.Output{Document: document, Lines: program.Lines(e.checks), Text: e.text})
 	if err == nil && failed > 0 {
 		err = &program.ExitError{Code: program.ExitInternal, Err: fmt.Errorf("%d of %d checks failed", failed, len(e.checks))}
 	}
@@ -158,19 +167,6 @@ func (e *examination) version(ctx context.Context) error {
 		e.note("version", warn, "PostgreSQL %s: tested with 14 to 18", version)
 	default:
 		e.note("version", ok, "PostgreSQL %s", version)
-	}
-	return nil
-}
-
-func (e *examination) primary(ctx context.Context) error {
-	var standby bool
-	if err := e.ask(ctx, `SELECT pg_catalog.pg_is_in_recovery()`, &standby); err != nil {
-		return err
-	}
-	if standby {
-		e.note("primary", fail, "a standby has a lock space of its own and would grant a key twice: connect to the primary")
-	} else {
-		e.note("primary", ok, "not a standby")
 	}
 	return nil
 }
@@ -209,29 +205,19 @@ func (e *examination) sessions(ctx context.Context) error {
 	return nil
 }
 
-func (e *examination) plpgsql(ctx context.Context) error {
-	var usable bool
-	err := e.ask(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_language WHERE lanname OPERATOR(pg_catalog.=) 'plpgsql' AND pg_catalog.has_language_privilege(oid, 'USAGE'))`, &usable)
-	if err != nil {
-		return err
+// whether asks a question, whose good answer is true. bad is the rating of the other one.
+func (e *examination) whether(name, sql, good string, bad severity, otherwise string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var yes bool
+		err := e.ask(ctx, sql, &yes)
+		switch {
+		case err != nil:
+			return err
+		case yes:
+			e.note(name, ok, "%s", good)
+		default:
+			e.note(name, bad, "%s", otherwise)
+		}
+		return nil
 	}
-	if usable {
-		e.note("plpgsql", ok, "present, and the role may use it")
-	} else {
-		e.note("plpgsql", fail, "waiting needs it: CREATE EXTENSION plpgsql, or GRANT USAGE ON LANGUAGE plpgsql")
-	}
-	return nil
-}
-
-func (e *examination) rights(ctx context.Context) error {
-	var all bool
-	if err := e.ask(ctx, `SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')`, &all); err != nil {
-		return err
-	}
-	if all {
-		e.note("rights", ok, "the role sees the state of all sessions (pg_read_all_stats)")
-	} else {
-		e.note("rights", warn, "the role sees state, session start and address of its own sessions only: GRANT pg_read_all_stats (or pg_monitor) TO it; locking works without this right")
-	}
-	return nil
 }
