@@ -13,6 +13,7 @@ import (
 // certificates are the files of a server with TLS, and what was read from them last.
 type certificates struct {
 	file, key, clientCA string
+	insecure            bool // without TLS where others can reach the server
 	pair                atomic.Pointer[tls.Certificate]
 	verifying           atomic.Pointer[tls.Config] // of client certificates
 }
@@ -21,11 +22,15 @@ func (s *certificates) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.file, "tls-cert", "", "`file` of the certificate chain in PEM")
 	f.StringVar(&s.key, "tls-key", "", "`file` of its key")
 	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of the authorities in PEM that verify client certificates; clients without a certificate are rejected")
+	f.BoolVar(&s.insecure, "insecure-no-tls", false, "DANGER: accept tokens in clear text on an address that is not loopback")
 }
 
 // tls returns the server's TLS configuration, nil without TLS. It uses the certificate that was read last.
 func (s *certificates) tls() (*tls.Config, error) {
-	if s.file == "" && s.key == "" {
+	switch {
+	case s.file == "" && s.key == "" && s.clientCA != "":
+		return nil, program.UsageError("--tls-client-ca is for TLS: give --tls-cert and --tls-key")
+	case s.file == "" && s.key == "":
 		return nil, nil //nolint:nilnil // no TLS, no error
 	}
 	if err := s.readCertificate(); err != nil {
@@ -39,6 +44,11 @@ func (s *certificates) tls() (*tls.Config, error) {
 		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.verifying.Load(), nil }
 	}
 	return config, nil
+}
+
+// clearTextError is for an address that others can reach without TLS.
+func clearTextError(listen string) error {
+	return program.UsageError("--listen is %s, which others can reach: give --tls-cert and --tls-key, or --insecure-no-tls if something else encrypts", listen)
 }
 
 func (s *certificates) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {

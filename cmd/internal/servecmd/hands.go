@@ -22,7 +22,6 @@ type hands struct {
 	actions           bool
 	peopleFile, audit string
 	lockServer        string
-	noTLS             bool
 	certificates      certificates
 	people            []actions.Person
 	server            *actions.Server // nil = nobody signs in
@@ -35,7 +34,6 @@ func (h *hands) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&h.audit, "audit-file", "", "`file` to which each action and refusal is added, as a line of JSON")
 	f.StringVar(&h.lockServer, "lock-server", "", "`URL` of the lock server whose leases people may end, with the token in PGLATCH_LOCK_TOKEN (default: those in the database)")
 	h.certificates.addFlags(f)
-	f.BoolVar(&h.noTLS, "insecure-no-tls", false, "DANGER: accept tokens in clear text on an address that is not loopback")
 }
 
 // read reads the files.
@@ -49,7 +47,7 @@ func (h *hands) read() (err error) {
 		return program.UsageError("--lock-server is for --actions: give both")
 	case !h.actions && h.audit != "":
 		return program.UsageError("--audit-file is for --actions: give both")
-	case h.peopleFile == "" && (h.certificates.file != "" || h.certificates.key != "" || h.certificates.clientCA != "" || h.noTLS):
+	case h.peopleFile == "" && (h.certificates.file != "" || h.certificates.key != "" || h.certificates.clientCA != "" || h.certificates.insecure):
 		return program.UsageError("TLS is for people who sign in: say who may look with --auth-token-file")
 	}
 	if h.peopleFile == "" {
@@ -58,13 +56,8 @@ func (h *hands) read() (err error) {
 	if h.people, err = actions.ReadPeople("--auth-token-file", h.peopleFile); err != nil {
 		return err
 	}
-	if h.tls, err = h.certificates.tls(); err != nil {
-		return err
-	}
-	if h.certificates.clientCA != "" && h.tls == nil {
-		return program.UsageError("--tls-client-ca is for TLS: give --tls-cert and --tls-key")
-	}
-	return nil
+	h.tls, err = h.certificates.tls()
+	return err
 }
 
 // checkExposure refuses an address that others can reach without tokens and TLS.
@@ -74,8 +67,8 @@ func (h *hands) checkExposure(listen string, address net.Addr) error {
 		return nil
 	case h.people == nil:
 		return program.UsageError("--listen is %s, which others can reach, and nobody else is let in: use a loopback address, or give --auth-token-file", listen)
-	case h.tls == nil && !h.noTLS:
-		return program.UsageError("--listen is %s, which others can reach: give --tls-cert and --tls-key, or --insecure-no-tls if something else encrypts", listen)
+	case h.tls == nil && !h.certificates.insecure:
+		return clearTextError(listen)
 	}
 	return nil
 }

@@ -26,15 +26,14 @@ func TestEachLimitReachesTheServer(t *testing.T) {
 		if want.MaxWait == 0 {
 			want.MaxWait, want.MaxWaiters, want.MaxBody, want.StoreTimeout = leaseserver.DefaultMaxWait, leaseserver.DefaultMaxWaiters, leaseserver.DefaultMaxBody, leaseserver.DefaultStoreTimeout
 		}
-		var l limits
+		var got leaseserver.Config
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
-		l.addFlags(f)
+		addLimits(f, &got)
 		if err := f.Parse(strings.Fields(args)); strings.HasSuffix(args, "=") {
 			require.Error(t, err, args)
 			continue
 		}
-		var got leaseserver.Config
-		require.NoError(t, l.set(&got))
+		require.NoError(t, checkLimits(&got))
 		assert.Equal(t, want, got, args)
 	}
 }

@@ -95,11 +95,8 @@ func newMonitor(app *program.App) *cobra.Command {
 }
 
 func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) {
-	switch {
-	case s.record < 0:
-		return program.UsageError("--record is %v: use a positive duration, or 0", s.record)
-	case s.long <= 0:
-		return program.UsageError("--long-hold is %v: use a positive duration", s.long)
+	if err := cmp.Or(program.NotNegative("record", s.record, ", or 0"), program.Positive("long-hold", s.long)); err != nil {
+		return err
 	}
 	if err := s.hands.read(); err != nil {
 		return err

@@ -2,6 +2,7 @@
 package servecmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,14 +75,12 @@ or the address cannot be used.`
 // A locksCommand is one use of the command serve locks.
 type locksCommand struct {
 	lockserver.StoreFlags
-	limits              limits
-	peers               peers
-	listen, socketMode  string
-	tokenFile, ttlFile  string
-	certificates        certificates
-	noAuth, noTLS       bool
-	sweepEvery, retains time.Duration
-	shutdown            time.Duration
+	config             leaseserver.Config
+	peers              peers
+	listen, socketMode string
+	tokenFile, ttlFile string
+	certificates       certificates
+	noAuth             bool
 }
 
 func newLocks(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
@@ -110,18 +109,16 @@ func (s *locksCommand) addFlags(f *pflag.FlagSet, stores []lockserver.StoreKind)
 	f.StringVar(&s.ttlFile, "ttl-policy-file", "", "`file` of the bounds of TTLs, by the names of locks")
 	s.certificates.addFlags(f)
 	f.BoolVar(&s.noAuth, "insecure-no-auth", false, "DANGER: let everybody who can reach the address acquire, release and read every lock")
-	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: accept tokens in clear text on an address that is not loopback")
-	f.DurationVar(&s.sweepEvery, "sweep-interval", leaseserver.DefaultSweepInterval, "how often to sweep the store: it counts expired leases, and deletes old names")
-	f.DurationVar(&s.retains, "retention", time.Hour, "how long the store keeps the name of a lease that has ended")
-	s.limits.addFlags(f)
+	f.DurationVar(&s.config.SweepInterval, "sweep-interval", leaseserver.DefaultSweepInterval, "how often to sweep the store: it counts expired leases, and deletes old names")
+	f.DurationVar(&s.config.Retention, "retention", time.Hour, "how long the store keeps the name of a lease that has ended")
+	addLimits(f, &s.config)
 	s.peers.addFlags(f)
-	f.DurationVar(&s.shutdown, "shutdown-timeout", leaseserver.DefaultShutdownTimeout, "time limit of requests in progress after an interrupt")
+	f.DurationVar(&s.config.ShutdownTimeout, "shutdown-timeout", leaseserver.DefaultShutdownTimeout, "time limit of requests in progress after an interrupt")
 }
 
 func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
-	config := leaseserver.Config{
-		AllowInsecure: s.noAuth || s.noTLS, SweepInterval: s.sweepEvery, Retention: s.retains, ShutdownTimeout: s.shutdown, Logger: app.Logger(),
-	}
+	config := s.config
+	config.AllowInsecure, config.Logger = s.noAuth || s.certificates.insecure, app.Logger()
 	if config.Tokens, err = lockserver.ReadTokens("--auth-token-file", s.tokenFile); err != nil {
 		return err
 	}
@@ -131,23 +128,18 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	if config.TLS, err = s.certificates.tls(); err != nil {
 		return err
 	}
-	if err := s.limits.set(&config); err != nil {
+	if err := cmp.Or(
+		checkLimits(&config), program.Positive("sweep-interval", config.SweepInterval),
+		program.Positive("retention", config.Retention), program.Positive("shutdown-timeout", config.ShutdownTimeout),
+	); err != nil {
 		return err
 	}
 	switch {
-	case s.sweepEvery <= 0:
-		return program.UsageError("--sweep-interval is %v: use a positive duration", s.sweepEvery)
-	case s.retains <= 0:
-		return program.UsageError("--retention is %v: use a positive duration", s.retains)
-	case s.shutdown <= 0:
-		return program.UsageError("--shutdown-timeout is %v: use a positive duration", s.shutdown)
-	case s.certificates.clientCA != "" && config.TLS == nil:
-		return program.UsageError("--tls-client-ca is for TLS: give --tls-cert and --tls-key")
 	case s.certificates.clientCA != "" && config.Tokens == nil:
 		return program.UsageError("--tls-client-ca: say what certificates are good for in --auth-token-file, such as cert-cn:worker right=hold")
 	case s.noAuth && config.Tokens != nil:
 		return program.UsageError("--insecure-no-auth lets everybody in: give it, or --auth-token-file")
-	case s.noTLS && !s.noAuth && config.Tokens == nil:
+	case s.certificates.insecure && !s.noAuth && config.Tokens == nil:
 		return program.UsageError("--insecure-no-tls is for tokens in clear text: give them with --auth-token-file")
 	}
 	socket, err := s.socket()
@@ -221,7 +213,7 @@ func (s *locksCommand) checkExposure(address net.Addr, config leaseserver.Config
 	case config.Tokens == nil && !s.noAuth:
 		return program.UsageError("--listen is %s, which others can reach: give --auth-token-file, or --insecure-no-auth to let everybody in", s.listen)
 	case config.TLS == nil && !config.AllowInsecure:
-		return program.UsageError("--listen is %s, which others can reach: give --tls-cert and --tls-key, or --insecure-no-tls if something else encrypts", s.listen)
+		return clearTextError(s.listen)
 	}
 	return nil
 }
