@@ -17,29 +17,32 @@ import (
 // completeWithin is the time limit for a completion after the user has pressed TAB.
 const completeWithin = 1500 * time.Millisecond
 
-// Glance calls look for a completion. The shell receives no error: without a database there are no
-// completions.
-func Glance(cmd *cobra.Command, app *program.App, look func(context.Context)) {
-	if err := app.Resolve(cmd); err != nil {
-		return
+// Complete offers the words that look finds in time. The shell receives no error: without a database there are no
+// words.
+func Complete(app *program.App, look func(ctx context.Context, args []string) []cobra.Completion) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if app.Resolve(cmd) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		app.Silence()
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+		defer cancel()
+		return beginningWith(typed, look(ctx, args)), cobra.ShellCompDirectiveNoFileComp
 	}
-	app.Silence()
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
-	defer cancel()
-	look(ctx)
 }
 
-func glance(cmd *cobra.Command, app *program.App) (v View, ok bool) {
-	Glance(cmd, app, func(ctx context.Context) {
-		l, err := Open(app, nil, 0)
-		if err != nil {
-			return
-		}
-		v, err = l.Look(ctx)
-		go l.Close() // the program ends, even if a dead network delays Close
-		ok = err == nil
-	})
-	return v, ok
+// glance queries the locks, and returns an empty View if that fails.
+func glance(ctx context.Context, app *program.App) View {
+	l, err := Open(app, nil, 0)
+	if err != nil {
+		return View{}
+	}
+	v, err := l.Look(ctx)
+	go l.Close() // the program ends, even if a dead network delays Close
+	if err != nil {
+		return View{}
+	}
+	return v
 }
 
 // CompleteKey offers namespaces, and keys with holders or waiters.
@@ -48,70 +51,66 @@ func CompleteKey(app *program.App) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault // part of a command to run: files
 		}
-		v, ok := glance(cmd, app)
-		var all []cobra.Completion
-		directive := cobra.ShellCompDirectiveNoFileComp
-		if !strings.Contains(typed, "/") {
-			directive |= cobra.ShellCompDirectiveNoSpace // the entity follows
-			for _, name := range namespaces(app, v) {
-				all = append(all, cobra.CompletionWithDesc(name+"/", "a namespace"))
+		whole := strings.Contains(typed, "/")
+		words, directive := Complete(app, func(ctx context.Context, _ []string) (all []cobra.Completion) {
+			v := glance(ctx, app)
+			if !whole {
+				for _, name := range namespaces(app, v) {
+					all = append(all, cobra.CompletionWithDesc(name+"/", "a namespace"))
+				}
 			}
-		}
-		if ok {
 			for _, r := range v.Rows() {
 				if !overview.Hidden(r.Key) {
 					all = append(all, cobra.CompletionWithDesc(r.Key, describe(r)))
 				}
 			}
+			return all
+		})(cmd, args, typed)
+		if !whole {
+			directive |= cobra.ShellCompDirectiveNoSpace // the entity follows
 		}
-		return BeginningWith(typed, all), directive
+		return words, directive
 	}
 }
 
 // CompletePID offers the sessions that hold locks.
 func CompletePID(app *program.App) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return Complete(app, func(ctx context.Context, args []string) (all []cobra.Completion) {
 		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil
 		}
-		v, _ := glance(cmd, app)
-		var all []cobra.Completion
-		for _, r := range v.Rows() {
+		for _, r := range glance(ctx, app).Rows() {
 			for _, p := range r.Holders {
 				if p.PID != 0 {
 					all = append(all, cobra.CompletionWithDesc(strconv.FormatUint(uint64(p.PID), 10), p.Who()+" holds "+r.Text()))
 				}
 			}
 		}
-		return BeginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
-	}
+		return all
+	})
 }
 
 // CompleteNamespace offers the namespaces that processes use, in the form of the flag.
 func CompleteNamespace(app *program.App) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		v, _ := glance(cmd, app)
-		var all []cobra.Completion
-		for n := range overview.Namespaces(v.Answers).All() {
+	return Complete(app, func(ctx context.Context, _ []string) (all []cobra.Completion) {
+		for n := range overview.Namespaces(glance(ctx, app).Answers).All() {
 			all = append(all, n.String())
 		}
 		slices.Sort(all)
-		return BeginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
-	}
+		return all
+	})
 }
 
 // CompleteNode offers the nodes of elections.
 func CompleteNode(app *program.App) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		v, _ := glance(cmd, app)
-		var all []cobra.Completion
-		for _, a := range v.Answers.Answers {
+	return Complete(app, func(ctx context.Context, _ []string) (all []cobra.Completion) {
+		for _, a := range glance(ctx, app).Answers.Answers {
 			for _, e := range a.Elections {
 				all = append(all, cobra.CompletionWithDesc(e.Node, e.State+" of "+e.Key))
 			}
 		}
-		return BeginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
-	}
+		return all
+	})
 }
 
 func namespaces(app *program.App, v View) []string {
@@ -138,8 +137,8 @@ func describe(r *overview.Row) string {
 	return text
 }
 
-// BeginningWith returns the completions for the typed text. Its words are safe for a terminal.
-func BeginningWith(typed string, all []cobra.Completion) []cobra.Completion {
+// beginningWith returns the completions for the typed text. Its words are safe for a terminal.
+func beginningWith(typed string, all []cobra.Completion) []cobra.Completion {
 	var matching []cobra.Completion
 	for _, c := range all {
 		if strings.HasPrefix(c, typed) {

@@ -38,29 +38,23 @@ func names(g shards.Group) (all []cobra.Completion) {
 
 // complete lets the shell complete the arguments after the group.
 func (f *groupFlags) complete(app *program.App, cmd *cobra.Command, after ...offer) {
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = lookup.Complete(app, func(ctx context.Context, args []string) []cobra.Completion {
 		if len(args) == 0 || len(args) > len(after) {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil
 		}
-		return f.completion(app, cmd, after[len(args)-1])(cmd, args, typed)
-	}
+		return f.words(ctx, app, args[0], after[len(args)-1])
+	})
 }
 
-// completion offers words for the group that the first argument names.
-func (f *groupFlags) completion(app *program.App, _ *cobra.Command, all offer) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		var words []cobra.Completion
-		if len(args) > 0 {
-			lookup.Glance(cmd, app, func(ctx context.Context) {
-				_ = f.with(app, cmd, args[:1], 1, func(g *Group) error {
-					seen, err := g.Look(ctx)
-					if err == nil {
-						words = lookup.BeginningWith(typed, all(seen))
-					}
-					return err
-				})
-			})
-		}
-		return words, cobra.ShellCompDirectiveNoFileComp
+// words returns the words for a group.
+func (f *groupFlags) words(ctx context.Context, app *program.App, group string, all offer) []cobra.Completion {
+	g, err := f.open(app, group, f.table)
+	if err != nil {
+		return nil // the shell receives no error
 	}
+	seen, err := g.Look(ctx)
+	if err != nil {
+		return nil
+	}
+	return all(seen)
 }

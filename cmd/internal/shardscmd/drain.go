@@ -1,7 +1,6 @@
 package shardscmd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,15 +28,10 @@ func (o *order) addFlags(f *pflag.FlagSet, until, unseen string) {
 	f.BoolVar(&o.force, "force", false, "accept "+unseen+" that was never seen")
 }
 
-func (o *order) check() error {
-	if o.wait < 0 {
-		return program.UsageError("--wait is %v: use a positive duration", o.wait)
-	}
-	return nil
-}
+func (o *order) check() error { return program.NotNegative("wait", o.wait, "") }
 
-func newDrain(app *program.App, own flagsFunc) *cobra.Command {
-	var flags groupFlags
+func newDrain(app *program.App, open openFunc) *cobra.Command {
+	flags := groupFlags{open: open}
 	var o order
 	var undo bool
 	cmd := &cobra.Command{
@@ -63,7 +57,7 @@ is no such node; 75 the node still owned shards when the wait ended.`,
 			})
 		},
 	}
-	flags.addFlags(cmd, own)
+	flags.addFlags(cmd.Flags())
 	o.addFlags(cmd.Flags(), "the node owns nothing", "a node")
 	cmd.Flags().BoolVar(&undo, "undo", false, "let it claim shards again")
 	flags.complete(app, cmd, nodes)
@@ -90,7 +84,7 @@ func (g *Group) drain(ctx context.Context, app *program.App, identity string, dr
 			return err
 		}
 	}
-	return app.Print(d.output())
+	return app.Print(program.Sentence(d, d.String()))
 }
 
 // Alone is said of a drain that cannot be executed yet.
@@ -122,10 +116,6 @@ type Drained struct {
 	Node    string `json:"node"`
 	Drained bool   `json:"drained"`
 	Owned   int    `json:"owned"`
-}
-
-func (d Drained) output() program.Output {
-	return program.Output{Document: d, Text: program.Text(func(b *bytes.Buffer) { fmt.Fprintln(b, d) })}
 }
 
 // String says what was ordered.

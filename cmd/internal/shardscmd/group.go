@@ -12,6 +12,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/postgres"
 )
 
 // A Group is the group that a command reads and changes.
@@ -25,25 +26,25 @@ type Group struct {
 	fail func(context.Context, error) error // gives an error of the backend its exit code; nil stays nil
 }
 
-// An openFunc returns the group that the first argument of a command names, without I/O.
-type openFunc func(app *program.App, args []string) (*Group, error)
+// An openFunc is Open, or opens a group for tests.
+type openFunc func(app *program.App, name, table string) (*Group, error)
 
-// A flagsFunc adds the flags that select a group to a command, and returns the function that opens it.
-type flagsFunc func(*pflag.FlagSet) openFunc
-
-// groupFlags select the group of a command.
+// groupFlags select the group of a command, with its first argument.
 type groupFlags struct {
-	open openFunc
+	open  openFunc
+	table string
 }
 
-func (f *groupFlags) addFlags(cmd *cobra.Command, own flagsFunc) { f.open = own(cmd.Flags()) }
+func (f *groupFlags) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.table, "table", postgres.DefaultTable, "`table` that counts the terms of shards")
+}
 
 // with opens the group that the flags and the first argument name, and calls do. It expects n arguments.
 func (f *groupFlags) with(app *program.App, cmd *cobra.Command, args []string, n int, do func(*Group) error) error {
 	if len(args) != n || slices.Contains(args, "") {
 		return program.UsageError("give %s (got %d arguments)", strings.TrimPrefix(cmd.Use, cmd.Name()+" "), len(args))
 	}
-	g, err := f.open(app, args)
+	g, err := f.open(app, args[0], f.table)
 	if err != nil {
 		return err
 	}

@@ -78,13 +78,13 @@ func (l listing) output(app *program.App) program.Output {
 	if l.short {
 		lines = program.Lines(l.Nodes)
 	}
-	return program.Output{Document: l, Lines: lines, Text: program.Text(func(w *bytes.Buffer) {
+	return program.Output{Document: l, Lines: lines, Text: func(w *bytes.Buffer) {
 		l.writeNodes(app, w)
 		if !l.short {
 			fmt.Fprintln(w)
 			l.writeShards(app, w)
 		}
-	})}
+	}}
 }
 
 func (l listing) writeNodes(app *program.App, w *bytes.Buffer) {

@@ -1,12 +1,14 @@
 package shardscmd
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/leader/shards"
 )
@@ -23,8 +25,8 @@ func (f *filter) keeps(s shards.Seen) bool {
 	return strings.HasPrefix(s.Name, f.prefix) && (f.node == "" || s.Owner == f.node || s.Pin == f.node) && (!f.unowned || s.Owner == "")
 }
 
-func newLs(app *program.App, own flagsFunc) *cobra.Command {
-	var flags groupFlags
+func newLs(app *program.App, open openFunc) *cobra.Command {
+	flags := groupFlags{open: open}
 	var f filter
 	cmd := &cobra.Command{
 		Use:        "ls GROUP",
@@ -67,13 +69,18 @@ the exit code.`,
 			})
 		},
 	}
-	flags.addFlags(cmd, own)
+	flags.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&f.node, "node", "", "only shards that this `node` owns, or that are pinned to it")
 	cmd.Flags().StringVar(&f.prefix, "prefix", "", "only shards that begin with this `text`")
 	cmd.Flags().BoolVar(&f.unowned, "unowned", false, "only shards without an owner")
 	cmd.Flags().BoolVar(&f.nodes, "nodes", false, "only the nodes")
 	flags.complete(app, cmd)
-	_ = cmd.RegisterFlagCompletionFunc("node", flags.completion(app, cmd, nodes)) // it is registered only once
+	_ = cmd.RegisterFlagCompletionFunc("node", lookup.Complete(app, func(ctx context.Context, args []string) []cobra.Completion { // it is registered only once
+		if len(args) == 0 {
+			return nil
+		}
+		return flags.words(ctx, app, args[0], nodes)
+	}))
 	return cmd
 }
 

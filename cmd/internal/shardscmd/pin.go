@@ -1,7 +1,6 @@
 package shardscmd
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -14,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-func newPin(app *program.App, own flagsFunc) *cobra.Command {
-	var flags groupFlags
+func newPin(app *program.App, open openFunc) *cobra.Command {
+	flags := groupFlags{open: open}
 	var o order
 	var remove bool
 	cmd := &cobra.Command{
@@ -42,11 +41,15 @@ wait ended.`,
 				return program.UsageError("give GROUP SHARD --remove, without a NODE and --wait")
 			}
 			return flags.with(app, cmd, args, 2, func(g *Group) error {
-				return g.unpin(cmd.Context(), app, args[1])
+				p, err := g.Unpin(cmd.Context(), args[1])
+				if err != nil {
+					return err
+				}
+				return app.Print(program.Sentence(p, p.String()))
 			})
 		},
 	}
-	flags.addFlags(cmd, own)
+	flags.addFlags(cmd.Flags())
 	o.addFlags(cmd.Flags(), "the node owns it", "a shard or node")
 	cmd.Flags().BoolVar(&remove, "remove", false, "remove the pin")
 	flags.complete(app, cmd, names, nodes)
@@ -59,10 +62,6 @@ type Pinned struct {
 	Shard string `json:"shard"`
 	Node  string `json:"node,omitempty"` // none = it is no longer pinned
 	Owner string `json:"owner,omitempty"`
-}
-
-func (p Pinned) output() program.Output {
-	return program.Output{Document: p, Text: program.Text(func(b *bytes.Buffer) { fmt.Fprintln(b, p) })}
 }
 
 // String says what was ordered.
@@ -99,7 +98,7 @@ func (g *Group) pin(ctx context.Context, app *program.App, name, identity string
 			return err
 		}
 	}
-	return app.Print(p.output())
+	return app.Print(program.Sentence(p, p.String()))
 }
 
 // Idle is said of a pin that cannot be executed yet.
@@ -138,14 +137,6 @@ func (g *Group) Unpin(ctx context.Context, name string) (p Pinned, err error) {
 		return p, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s of %s is not pinned", name, g.name)}
 	}
 	return Pinned{Group: g.name, Shard: name}, g.fail(ctx, g.backend.Pin(ctx, name, ""))
-}
-
-func (g *Group) unpin(ctx context.Context, app *program.App, name string) error {
-	p, err := g.Unpin(ctx, name)
-	if err != nil {
-		return err
-	}
-	return app.Print(p.output())
 }
 
 // shard returns a shard that was seen.

@@ -6,18 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
-
-func postgresFlags(f *pflag.FlagSet) openFunc {
-	var table string
-	f.StringVar(&table, "table", postgres.DefaultTable, "`table` that counts the terms of shards")
-	return func(app *program.App, args []string) (*Group, error) { return Open(app, args[0], table) }
-}
 
 // Open returns a group on PostgreSQL, without I/O: by its namespace's name, or name=number. table counts the terms of
 // its shards; "" = postgres.DefaultTable.

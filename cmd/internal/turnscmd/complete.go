@@ -12,17 +12,15 @@ import (
 
 // complete lets the shell complete the first argument of a command with words from the mailboxes.
 func complete(app *program.App, cmd *cobra.Command, words func(context.Context, *post) []cobra.Completion) {
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = lookup.Complete(app, func(ctx context.Context, args []string) (all []cobra.Completion) {
 		if len(args) == 0 {
-			lookup.Glance(cmd, app, func(ctx context.Context) {
-				_ = with(ctx, app, func(p *post) error { // the shell receives no error
-					all = lookup.BeginningWith(typed, words(ctx, p))
-					return nil
-				})
+			_ = with(ctx, app, func(p *post) error { // the shell receives no error
+				all = words(ctx, p)
+				return nil
 			})
 		}
-		return all, cobra.ShellCompDirectiveNoFileComp
-	}
+		return all
+	})
 }
 
 func mailboxes(_ context.Context, p *post) (all []cobra.Completion) {
