@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net/url"
 	"os"
@@ -66,7 +64,8 @@ func parse(app *program.App, text string) (c etcd.Config, err error) {
 		}
 	}
 	c.Prefix = values.Get("prefix")
-	if c.Client.TLS, err = transport(values.Get("ca"), values.Get("cert"), values.Get("key")); err != nil {
+	files := lockserver.ClientTLS{Authority: values.Get("ca"), Cert: values.Get("cert"), Key: values.Get("key")}
+	if c.Client.TLS, err = files.Config("--store: ca", "--store: cert and key"); err != nil {
 		return c, err
 	}
 	scheme := "http://"
@@ -79,32 +78,6 @@ func parse(app *program.App, text string) (c etcd.Config, err error) {
 	c.Client.Username = values.Get("user")
 	c.Client.Password, err = password(app, values.Get("password_file"), c.Client.Username)
 	return c, err
-}
-
-// transport returns the TLS configuration; nil without a file.
-func transport(authority, certificate, key string) (*tls.Config, error) {
-	if authority == "" && certificate == "" && key == "" {
-		return nil, nil //nolint:nilnil // no TLS, no error
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if authority != "" {
-		content, err := os.ReadFile(authority)
-		if err != nil {
-			return nil, program.UsageError("--store: ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(content) {
-			return nil, program.UsageError("--store: ca: %s has no certificate in PEM", authority)
-		}
-	}
-	if certificate != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(certificate, key)
-		if err != nil {
-			return nil, program.UsageError("--store: cert and key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }
 
 // password returns the user's password: the first line of the file, or the environment variable.

@@ -24,7 +24,6 @@ func newAcquire(app *program.App) *cobra.Command {
 		server lockserver.ClientFlags
 		terms  terms
 		wait   time.Duration
-		key    string
 		export bool
 	)
 	cmd := &cobra.Command{
@@ -38,51 +37,42 @@ func newAcquire(app *program.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			request, err := terms.request(app, name)
-			if err != nil {
+			if err := cmp.Or(terms.check(app, cmd.Flags(), name), program.CheckWait(wait)); err != nil {
 				return err
-			}
-			request.IdempotencyKey = key
-			share, err := terms.share(cmd.Flags())
-			if err != nil {
-				return err
-			}
-			if wait < 0 {
-				return program.UsageError("--wait is %v: use a positive duration, or 0s for one attempt", wait)
 			}
 			client, err := server.Client(app, 0)
 			if err != nil {
 				return err
 			}
 			defer client.Close()
-			held, err := lockserver.Acquire(cmd.Context(), app, client, program.Waiting{Bounded: true, Wait: wait}, request, share)
-			switch {
-			case err != nil:
+			held, err := terms.acquire(cmd.Context(), app, client, program.Waiting{Bounded: true, Wait: wait}, name)
+			if err != nil {
 				return lockserver.Error(cmd.Context(), err)
-			case export:
-				_, err := io.WriteString(app.Stdout, exports(held))
-				return err
 			}
-			return printLease(app, "acquired", held.Last(), held.Share())
+			return printHeld(app, "acquired", held, export)
 		},
 	}
 	f := cmd.Flags()
 	server.AddFlags(f)
 	terms.addFlags(f)
 	f.DurationVarP(&wait, "wait", "w", 0, "wait up to this long for the lock, and for an unavailable server")
-	f.StringVar(&key, "idempotency-key", "", "`text` that identifies the request: sent again, it gets the same lease")
+	f.StringVar(&terms.IdempotencyKey, "idempotency-key", "", "`text` that identifies the request: sent again, it gets the same lease")
 	f.BoolVar(&export, "export", false, "print shell commands that set PGLATCH_LEASE_ID, PGLATCH_LEASE_OWNER and PGLATCH_FENCING_TOKEN, which renew and release read")
 	return cmd
 }
 
-// exports returns variables for a shell to evaluate.
-func exports(l *leasehttp.Lease) string {
+// printHeld prints a lease that the command got. With export, it prints variables for a shell to evaluate.
+func printHeld(app *program.App, verb string, l *leasehttp.Lease, export bool) error {
+	if !export {
+		return printLease(app, verb, l.Last(), l.Share())
+	}
 	var b strings.Builder
 	for _, v := range append(variables(l.Claim()), shareVariables(l.Share())...) {
 		name, value, _ := strings.Cut(v, "=")
 		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}
-	return b.String()
+	_, err := io.WriteString(app.Stdout, b.String())
+	return err
 }
 
 // variables returns the environment variables for work under a lease.
@@ -212,14 +202,10 @@ renew the lease: use "lease renew". The process that had the lease before must h
 			}
 			defer client.Close()
 			held, err := client.Adopt(cmd.Context(), name, ownerName(app, c.owner), id)
-			switch {
-			case err != nil:
+			if err != nil {
 				return lockserver.Error(cmd.Context(), err)
-			case export:
-				_, err := io.WriteString(app.Stdout, exports(held))
-				return err
 			}
-			return printLease(app, "adopted", held.Last(), held.Share())
+			return printHeld(app, "adopted", held, export)
 		},
 	}
 	server.AddFlags(cmd.Flags())

@@ -1,7 +1,6 @@
 package leasecmd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +64,7 @@ the current one.`,
 			if err != nil {
 				return ForceError(ctx, err)
 			}
-			return printForced(app, ended, delay)
+			return app.Print(program.Sentence(forcedDocument{newDocument(ended), delay.Milliseconds()}, Forced(ended, delay)))
 		},
 	}
 	f := cmd.Flags()
@@ -116,10 +115,4 @@ func Forced(ended lease.Lease, delay time.Duration) string {
 		text += fmt.Sprintf("; its lock delay keeps the lock for %v", delay.Round(time.Millisecond))
 	}
 	return text
-}
-
-func printForced(app *program.App, ended lease.Lease, delay time.Duration) error {
-	return app.Print(program.Output{Document: forcedDocument{newDocument(ended), delay.Milliseconds()}, Text: program.Text(func(w *bytes.Buffer) {
-		fmt.Fprintln(w, Forced(ended, delay))
-	})})
 }

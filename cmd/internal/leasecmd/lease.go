@@ -2,7 +2,6 @@
 package leasecmd
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
@@ -58,34 +58,44 @@ func LockName(args []string) (string, error) {
 
 // terms are the flags for acquiring a lease.
 type terms struct {
-	sharing
-	owner     string
-	ttl       time.Duration
-	metadata  map[string]string
-	lockDelay time.Duration
-	minHold   time.Duration
+	leasehttp.AcquireOptions
+	owner string
 }
 
 const defaultLeaseTTL = 15 * time.Second
 
 func (t *terms) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&t.owner, "owner", "", "`name` of the owner (default: PGLATCH_LEASE_OWNER, else host name and process id)")
-	f.DurationVar(&t.ttl, "ttl", defaultLeaseTTL, "how long the lease lasts unless it is renewed")
-	f.StringToStringVar(&t.metadata, "metadata", nil, "`key=value` that the lease shows to people, repeatable")
-	f.DurationVar(&t.lockDelay, "lock-delay", 0, "keep the lock from others for this long if the lease expires")
-	t.sharing.addFlags(f)
-	f.DurationVar(&t.minHold, "min-hold", 0, "keep the lock from others for this long after the acquisition, even after a release")
+	f.DurationVar(&t.TTL, "ttl", defaultLeaseTTL, "how long the lease lasts unless it is renewed")
+	f.StringToStringVar(&t.Metadata, "metadata", nil, "`key=value` that the lease shows to people, repeatable")
+	f.DurationVar(&t.LockDelay, "lock-delay", 0, "keep the lock from others for this long if the lease expires")
+	f.IntVar(&t.Slots, "slots", 0, "take one of `n` slots of the lock, which n may have at once")
+	f.BoolVar(&t.Shared, "shared", false, "share the lock with other readers")
+	f.BoolVar(&t.Exclusive, "exclusive", false, "take the whole lock, while nobody shares it or has a slot; without --shared, --slots and --exclusive, the lease is of another lock")
+	f.DurationVar(&t.MinHold, "min-hold", 0, "keep the lock from others for this long after the acquisition, even after a release")
 }
 
-// request returns the request; errors are usage errors.
-func (t *terms) request(app *program.App, name string) (lease.AcquireRequest, error) {
+// check checks the flags for a request for the lock name.
+func (t *terms) check(app *program.App, f *pflag.FlagSet, name string) error {
 	r := lease.AcquireRequest{
-		Name: name, Holder: ownerName(app, t.owner), TTL: t.ttl, Metadata: t.metadata, LockDelay: t.lockDelay, MinHold: t.minHold,
+		Name: name, Holder: ownerName(app, t.owner), TTL: t.TTL, Metadata: t.Metadata, LockDelay: t.LockDelay, MinHold: t.MinHold, IdempotencyKey: t.IdempotencyKey,
 	}
 	if err := r.Validate(); err != nil {
-		return r, &program.ExitError{Code: program.ExitUsage, Err: err}
+		return &program.ExitError{Code: program.ExitUsage, Err: err}
 	}
-	return r, nil
+	given := 0
+	for _, flag := range []string{"slots", "shared", "exclusive"} {
+		if f.Changed(flag) {
+			given++
+		}
+	}
+	switch {
+	case given > 1:
+		return program.UsageError("give one of --slots, --shared and --exclusive")
+	case f.Changed("slots") && (t.Slots < 1 || t.Slots > shared.MaxSlots):
+		return program.UsageError("--slots is %d: use 1 to %d", t.Slots, shared.MaxSlots)
+	}
+	return nil
 }
 
 func ownerName(app *program.App, flag string) string {
@@ -122,8 +132,6 @@ func newDocument(l lease.Lease) document {
 func printLease(app *program.App, verb string, l lease.Lease, s shared.Share) error {
 	d := newDocument(l)
 	d.Fence = s.Fence
-	return app.Print(program.Output{Document: d, Text: program.Text(func(w *bytes.Buffer) {
-		fmt.Fprintf(w, "%s %s for %v: owner %s, lease id %s, fencing token %d%s\n",
-			verb, program.Printable(l.Name), l.Remaining.Round(time.Millisecond), program.Printable(l.Holder), program.Printable(l.ID), l.Token, describe(s))
-	})})
+	return app.Print(program.Sentence(d, fmt.Sprintf("%s %s for %v: owner %s, lease id %s, fencing token %d%s",
+		verb, program.Printable(l.Name), l.Remaining.Round(time.Millisecond), program.Printable(l.Holder), program.Printable(l.ID), l.Token, describe(s))))
 }

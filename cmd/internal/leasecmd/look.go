@@ -12,6 +12,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
 // A recordDocument has the field names of the server's own answers.
@@ -58,10 +59,10 @@ Exit codes: 0 somebody has the lock, 3 nobody has it; with --follow 0 when inter
 			if !cmd.Flags().Changed("index") {
 				from = nil
 			}
-			switch {
-			case wait < 0:
-				return program.UsageError("--wait is %v: use a positive duration, or 0s to see what is", wait)
-			case from != nil && !follow && !cmd.Flags().Changed("wait"):
+			if err := program.NotNegative("wait", wait, ", or 0s to see what is"); err != nil {
+				return err
+			}
+			if from != nil && !follow && !cmd.Flags().Changed("wait") {
 				return program.UsageError("--index is for --wait and --follow")
 			}
 			client, err := server.Client(app, 0)
@@ -70,7 +71,7 @@ Exit codes: 0 somebody has the lock, 3 nobody has it; with --follow 0 when inter
 			}
 			defer client.Close()
 			ctx := cmd.Context()
-			w := watching{app: app, client: client, name: name}
+			w := watching{app: app, client: client, name: name, grace: leasehttp.DefaultTimeout}
 			var record lease.Record
 			switch {
 			case follow:
@@ -148,7 +149,7 @@ func printRecords(app *program.App, document any, records []lease.Record) error 
 	for i, r := range records {
 		documents[i] = newRecordDocument(r)
 	}
-	return app.Print(program.Output{Document: document, Lines: program.Lines(documents), Text: program.Text(func(w *bytes.Buffer) {
+	return app.Print(program.Output{Document: document, Lines: program.Lines(documents), Text: func(w *bytes.Buffer) {
 		t := app.NewTable("LOCK", "STATE", "OWNER", "TOKEN", "REMAINING", "WAITERS", "ACQUIRED")
 		for _, r := range records {
 			color, remaining, waiters := "", "", ""
@@ -164,5 +165,5 @@ func printRecords(app *program.App, document any, records []lease.Record) error 
 			t.Add(color, r.Name, r.State.String(), r.Holder, fmt.Sprint(r.Token), remaining, waiters, r.AcquiredAt.UTC().Format(time.RFC3339))
 		}
 		t.WriteTo(w)
-	})})
+	}})
 }

@@ -1,6 +1,7 @@
 package leasecmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -79,13 +80,13 @@ func newRun(app *program.App) *cobra.Command {
 //	0     context ends, --signal     KILL        gone      --ttl
 func (r *runCommand) fit(flags *pflag.FlagSet) (margin time.Duration, err error) {
 	if !flags.Changed("kill-after") {
-		r.KillAfter = child.DefaultKillAfter(r.ttl)
+		r.KillAfter = child.DefaultKillAfter(r.TTL)
 	}
-	signals, clocks := child.SignalTime(r.ttl), renew.Margin(r.ttl)
+	signals, clocks := child.SignalTime(r.TTL), renew.Margin(r.TTL)
 	margin = r.KillAfter + signals + clocks
-	if most := 2 * r.ttl / 3; margin > most && r.ttl >= lease.MinTTL {
+	if most := 2 * r.TTL / 3; margin > most && r.TTL >= lease.MinTTL {
 		return 0, program.UsageError("--kill-after %v + %v for the signals to act + %v for clocks of different rates = %v, which must be %v at most, two thirds of --ttl %v, "+
-			"or the command can go on when another has the lock: shorten --kill-after, or lengthen --ttl", r.KillAfter, signals, clocks, margin, most, r.ttl)
+			"or the command can go on when another has the lock: shorten --kill-after, or lengthen --ttl", r.KillAfter, signals, clocks, margin, most, r.TTL)
 	}
 	return margin, nil
 }
@@ -105,15 +106,7 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	if err != nil {
 		return err
 	}
-	request, err := r.request(app, name)
-	if err != nil {
-		return err
-	}
-	share, err := r.share(f)
-	if err != nil {
-		return err
-	}
-	if err := r.Check(f); err != nil {
+	if err := cmp.Or(r.check(app, f, name), r.Check(f)); err != nil {
 		return err
 	}
 	client, err := r.Client(app, margin)
@@ -122,14 +115,14 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	}
 	defer client.Close()
 	ctx := cmd.Context()
-	held, err := lockserver.Acquire(ctx, app, client, r.Waiting, request, share)
+	held, err := r.acquire(ctx, app, client, r.Waiting, name)
 	switch {
 	case errors.Is(err, lease.ErrHeld) && ctx.Err() == nil:
 		return r.Conflict(err)
 	case err != nil:
 		return lockserver.Error(ctx, err)
 	}
-	return r.runUnder(ctx, client, held, (r.ttl-margin)/3, command)
+	return r.runUnder(ctx, client, held, (r.TTL-margin)/3, command)
 }
 
 // runUnder runs the command and releases the lease when the command has ended. A signal does not

@@ -30,7 +30,8 @@ type watching struct {
 	app    *program.App
 	client *leasehttp.Client
 	name   string
-	failed int // consecutive failed queries
+	grace  time.Duration // how long an answer may take to arrive when the wait is over
+	failed int           // consecutive failed queries
 }
 
 // next returns the lock's record as soon as its version differs from version; nil = at once. It
@@ -39,7 +40,7 @@ type watching struct {
 func (w *watching) next(ctx context.Context, version *uint64, until time.Time) (lease.Record, error) {
 	if !until.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, until.Add(leasehttp.DefaultTimeout), errNoAnswer) // an answer may take a while to arrive
+		ctx, cancel = context.WithDeadlineCause(ctx, until.Add(w.grace), errNoAnswer)
 		defer cancel()
 	}
 	for {
@@ -50,7 +51,7 @@ func (w *watching) next(ctx context.Context, version *uint64, until time.Time) (
 		begun := time.Now()
 		r, err := w.look(ctx, version, wait)
 		over := !until.IsZero() && time.Until(until) <= 0 || ctx.Err() != nil
-		if err == nil && (version == nil || r.Version != *version) || over || lockserver.IsFinal(err) {
+		if err == nil && (version == nil || r.Version != *version) || over || isFinal(err) {
 			return r, err
 		}
 		again := shortestPoll - time.Since(begun)
@@ -60,7 +61,7 @@ func (w *watching) next(ctx context.Context, version *uint64, until time.Time) (
 			if !until.IsZero() && time.Until(until) < again {
 				return r, err
 			}
-			w.fail(err)
+			w.fail(err, until)
 		case !until.IsZero():
 			again = min(again, time.Until(until))
 		}
@@ -84,10 +85,19 @@ func (w *watching) look(ctx context.Context, version *uint64, wait time.Duration
 	return r, err
 }
 
+// isFinal reports whether err is the server's verdict on the request, which a retry cannot change.
+func isFinal(err error) bool {
+	return errors.Is(err, leasehttp.ErrDenied) || errors.Is(err, lease.ErrInvalid)
+}
+
 // fail records a failed query, and logs the first of several.
-func (w *watching) fail(err error) {
+func (w *watching) fail(err error, until time.Time) {
 	if w.failed == 0 {
-		w.app.Logger().Warn("the lock server cannot be used: trying again", slog.Any("error", err))
+		attrs := []any{slog.Any("error", err)}
+		if !until.IsZero() {
+			attrs = []any{slog.Duration("for", time.Until(until).Round(time.Second)), attrs[0]}
+		}
+		w.app.Logger().Warn("the lock server cannot be used: trying again", attrs...)
 	}
 	w.failed++
 }
@@ -136,13 +146,10 @@ type changeDocument struct {
 	recordDocument
 }
 
-// printChange prints one change of a stream. For a stream, json is printed as lines.
+// printChange prints one change of a stream.
 func printChange(app *program.App, r lease.Record) error {
 	d := changeDocument{time.Now().UTC(), newRecordDocument(r)}
-	if app.Format() == "json" {
-		return app.PrintLine(d)
-	}
-	return app.Print(program.Output{Document: d, Text: program.Text(func(w *bytes.Buffer) {
+	return app.PrintChange(program.Output{Document: d, Text: func(w *bytes.Buffer) {
 		fmt.Fprintf(w, "%s %s %s", d.Time.Format(time.RFC3339), program.Printable(r.Name), r.State)
 		if r.Version > 0 {
 			fmt.Fprintf(w, " %s, token %d, version %d", program.Printable(r.Holder), r.Token, r.Version)
@@ -151,5 +158,5 @@ func printChange(app *program.App, r lease.Record) error {
 			fmt.Fprintf(w, ", for %v", r.Remaining.Round(time.Millisecond))
 		}
 		fmt.Fprintln(w)
-	})})
+	}})
 }

@@ -21,27 +21,29 @@ func ReadAuthorities(flag, file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// tls returns the client's TLS configuration, nil for Go's defaults. Its certificate is read at
-// each handshake, so that it can be replaced.
-func (s *ClientFlags) tls() (*tls.Config, error) {
-	if s.authority == "" && s.cert == "" && s.key == "" {
+// A ClientTLS is the files of a client's TLS configuration.
+type ClientTLS struct{ Authority, Cert, Key string }
+
+// Config returns the configuration, nil for Go's defaults. The certificate is read at each handshake, so that it can be
+// replaced. For errors, authority names the file of the authorities, and pair those of the certificate and its key.
+func (c ClientTLS) Config(authority, pair string) (*tls.Config, error) {
+	if c == (ClientTLS{}) {
 		return nil, nil //nolint:nilnil // no configuration, no error
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if s.authority != "" {
-		pool, err := ReadAuthorities("--tls-ca", s.authority)
-		if err != nil {
+	if c.Authority != "" {
+		var err error
+		if config.RootCAs, err = ReadAuthorities(authority, c.Authority); err != nil {
 			return nil, err
 		}
-		config.RootCAs = pool
 	}
-	if s.cert != "" || s.key != "" {
+	if c.Cert != "" || c.Key != "" {
 		read := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(s.cert, s.key)
-			return &pair, err
+			certificate, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+			return &certificate, err
 		}
 		if _, err := read(nil); err != nil {
-			return nil, program.UsageError("--tls-cert and --tls-key: %w", err)
+			return nil, program.UsageError("%s: %w", pair, err)
 		}
 		config.GetClientCertificate = read
 	}
