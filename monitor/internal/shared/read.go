@@ -3,6 +3,7 @@ package shared
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -43,4 +44,45 @@ func (r *Read) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// A Reader reads for any number of viewers at once.
+type Reader[T any] struct {
+	Every time.Duration // a result is used for this long
+	Do    func() T      // reads, within bounds of its own
+
+	mu   sync.Mutex
+	last *reading[T] // nil = none yet
+}
+
+// A reading is a Read with its result.
+type reading[T any] struct {
+	Read
+
+	result T
+}
+
+// Look returns the newest result. If ctx ends first, it returns the cause, and the read continues for other viewers.
+func (r *Reader[T]) Look(ctx context.Context) (result T, err error) {
+	f := r.join()
+	if err := f.Wait(ctx); err != nil {
+		return result, err
+	}
+	return f.result, nil
+}
+
+// join returns the read to wait for, and starts one if the last result is too old.
+func (r *Reader[T]) join() *reading[T] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil || !r.last.Fresh(r.Every) {
+		r.last = &reading[T]{Read: Begin()}
+		go r.run(r.last)
+	}
+	return r.last
+}
+
+func (r *Reader[T]) run(f *reading[T]) {
+	defer f.End()
+	f.result = r.Do()
 }

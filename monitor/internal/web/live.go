@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -22,25 +23,35 @@ type update struct {
 	Empty bool              `json:"empty,omitempty"` // there are no more rows
 }
 
-// live sends the changes of a view, about one event a second, until the client leaves.
+// live sends the changes of a view until the client leaves.
 func (p *Page) live(w http.ResponseWriter, r *http.Request) {
-	name := r.URL.Query().Get("view")
+	asked := r.URL.Query()
+	name := asked.Get("view")
 	if views[name] == nil {
 		p.config.Refuse(w, http.StatusBadRequest, "view="+strconv.Quote(name)+": there is none")
 		return
 	}
+	p.scenes.live(w, r, address(name, asked), p.config.Next, func() func(*State) *frame {
+		ages := starts{}
+		return func(state *State) *frame { return p.view(context.Background(), name, asked, state, ages).frame() }
+	})
+}
+
+// live sends the changes of a scene, about one event a second, until the client leaves. next returns the state after
+// the one that the client has; renderer is that of enter.
+func (c *scenes[S]) live(w http.ResponseWriter, r *http.Request, address string, next func(context.Context, S) (S, error), renderer func() func(S) *frame) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would buffer events
 	if r.Method == http.MethodHead {
 		return
 	}
 	control := http.NewResponseController(w)
-	scene := p.enter(name, r.URL.Query())
-	defer p.leave(scene)
-	var last *State
+	scene := c.enter(address, renderer)
+	defer c.leave(scene)
+	var last S
 	var has *frame
 	for {
-		state, err := p.config.Next(r.Context(), last)
+		state, err := next(r.Context(), last)
 		if r.Context().Err() != nil {
 			return
 		}
@@ -48,11 +59,11 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			event = down(err)
 		} else {
-			next, gone := scene.frame(r.Context(), state)
+			shown, gone := scene.show(r.Context(), state)
 			if gone != nil {
 				return
 			}
-			event, has, last = next.since(has), next, next.state
+			event, has, last = shown.frame.since(has), shown.frame, shown.state
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server supports it
 		if _, err := w.Write(event); err != nil {

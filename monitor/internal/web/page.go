@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
@@ -29,6 +28,8 @@ type State struct {
 	Tables   bool         // a Fleet is to be read
 	Ended    time.Time    // when it was complete, by the local clock
 }
+
+func (s *State) ended() time.Time { return s.Ended }
 
 // Records are records of a store.
 type Records = iter.Seq2[lease.Record, error]
@@ -85,13 +86,11 @@ func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
 // A Page is the http.Handler of the page.
 type Page struct {
 	config Config
-
-	mu     sync.Mutex
-	scenes map[string]*scene // by the address of the live view
+	scenes scenes[*State]
 }
 
 // New returns a Page.
-func New(config Config) *Page { return &Page{config: config, scenes: map[string]*scene{}} }
+func New(config Config) *Page { return &Page{config: config} }
 
 // ServeHTTP serves what the last element of the path names, so the page can be mounted at any path that ends
 // in a slash.

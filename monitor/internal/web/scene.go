@@ -3,43 +3,51 @@ package web
 import (
 	"context"
 	"encoding/json"
-	"net/url"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pglatch/pglatch/monitor/internal/shared"
 )
 
-// A scene is a live view of one address. It renders each State once, for all viewers of the address.
+// anyState is what a live view shows: a *State, or a *siteState.
+type anyState interface {
+	comparable
+
+	ended() time.Time // when it was complete, by the local clock
+}
+
+// scenes are the live views that have viewers, by their addresses.
+type scenes[S anyState] struct {
+	mu   sync.Mutex
+	open map[string]*scene[S]
+}
+
+// A scene is a live view of one address. It renders each state once, for all viewers of the address.
 //
 // A rendering has nothing of a viewer: it gets neither a request nor the context of one. What differs between
 // viewers, such as their rights and their CSRF tokens, is not in it.
-type scene struct {
-	page    *Page
+type scene[S anyState] struct {
 	address string
-	name    string
-	asked   url.Values
-	viewers int // guarded by Page.mu
-
-	starts starts // of the rendering that runs
+	viewers int // guarded by scenes.mu
+	render  func(S) *frame
 
 	mu   sync.Mutex
-	last *rendering // nil = none yet
-	n    int        // of renderings
+	last *rendering[S] // nil = none yet
+	n    int           // of renderings
 }
 
-// A rendering shows a State to the viewers that wait for it.
-type rendering struct {
+// A rendering shows a state to the viewers that wait for it.
+type rendering[S anyState] struct {
 	shared.Read
 
-	state  *State
+	state  S
 	number int    // in its scene, from 1
 	frame  *frame // nil = it panicked
 }
 
-// A frame is what a scene showed of a State.
+// A frame is what a scene showed of a state.
 type frame struct {
-	state       *State
 	number      int // of its rendering
 	now         int64
 	parts, rows map[string]string
@@ -49,49 +57,51 @@ type frame struct {
 	events map[int][]byte // by the number of the frame that a client has; 0 = none
 }
 
-// enter returns the scene of an address, for one more viewer.
-func (p *Page) enter(name string, asked url.Values) *scene {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at := address(name, asked)
-	s := p.scenes[at]
+// enter returns the scene of an address, for one more viewer. renderer returns what renders the states of a new scene.
+func (c *scenes[S]) enter(address string, renderer func() func(S) *frame) *scene[S] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.open[address]
 	if s == nil {
-		s = &scene{page: p, address: at, name: name, asked: asked, starts: starts{}}
-		p.scenes[at] = s
+		if c.open == nil {
+			c.open = map[string]*scene[S]{}
+		}
+		s = &scene[S]{address: address, render: renderer()}
+		c.open[address] = s
 	}
 	s.viewers++
 	return s
 }
 
 // leave ends a scene with its last viewer.
-func (p *Page) leave(s *scene) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (c *scenes[S]) leave(s *scene[S]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if s.viewers--; s.viewers == 0 {
-		delete(p.scenes, s.address)
+		delete(c.open, s.address)
 	}
 }
 
-// frame returns what a State looks like, or a newer one. If ctx ends first, it returns the cause, and a rendering
+// show returns the rendering of a state, or of a newer one. If ctx ends first, it returns the cause, and a rendering
 // continues for other viewers.
-func (s *scene) frame(ctx context.Context, state *State) (*frame, error) {
+func (s *scene[S]) show(ctx context.Context, state S) (*rendering[S], error) {
 	for {
 		d, mine := s.join(state)
 		if mine {
 			s.draw(d)
-			return d.frame, nil
+			return d, nil
 		}
 		if err := d.Wait(ctx); err != nil {
 			return nil, err
 		}
 		if d.frame != nil && !d.olderThan(state) {
-			return d.frame, nil
+			return d, nil
 		}
 	}
 }
 
-// join returns the rendering to wait for. If the last one has ended and shows an older State, the caller makes the next one.
-func (s *scene) join(state *State) (d *rendering, mine bool) {
+// join returns the rendering to wait for. If the last one has ended and shows an older state, the caller makes the next one.
+func (s *scene[S]) join(state S) (d *rendering[S], mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d = s.last
@@ -99,29 +109,20 @@ func (s *scene) join(state *State) (d *rendering, mine bool) {
 		return d, false
 	}
 	s.n++
-	d = &rendering{Read: shared.Begin(), state: state, number: s.n}
+	d = &rendering[S]{Read: shared.Begin(), state: state, number: s.n}
 	s.last = d
 	return d, true
 }
 
-func (d *rendering) olderThan(state *State) bool {
-	return d.state != state && !d.state.Ended.After(state.Ended)
+func (d *rendering[S]) olderThan(state S) bool {
+	return d.state != state && !d.state.ended().After(state.ended())
 }
 
 // draw renders. It has no context of a viewer: those who wait must not lose the result if this one leaves.
-func (s *scene) draw(d *rendering) {
+func (s *scene[S]) draw(d *rendering[S]) {
 	defer d.End()
-	v := s.page.view(context.Background(), s.name, s.asked, d.state, s.starts)
-	f := &frame{state: d.state, number: d.number, now: v.Now, parts: map[string]string{}, events: map[int][]byte{}}
-	for _, name := range v.parts() {
-		f.parts[name] = v.part(name)
-	}
-	if v.Rows != nil {
-		f.rows, f.order = make(map[string]string, len(v.Rows)), make([]string, len(v.Rows))
-		for i, row := range v.Rows {
-			f.rows[row.ID], f.order[i] = render("row", row), row.ID
-		}
-	}
+	f := s.render(d.state)
+	f.number, f.events = d.number, map[int][]byte{}
 	d.frame = f
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/background"
@@ -35,45 +34,36 @@ type serverState struct {
 // A serverReader reads a lock server for all viewers, once in serverEvery.
 type serverReader struct {
 	server LockServer
-
-	mu   sync.Mutex
-	last *serverRead // nil = none yet
+	reader shared.Reader[serverState]
 }
 
-// A serverRead is one read, and its waiting viewers.
-type serverRead struct {
-	shared.Read
-
-	state serverState
+func newServerReader(server LockServer) *serverReader {
+	r := &serverReader{server: server}
+	r.reader = shared.Reader[serverState]{Every: serverEvery, Do: r.run}
+	return r
 }
 
 // look returns the newest state. If ctx ends, the read continues for other viewers, until siteWait.
 func (r *serverReader) look(ctx context.Context) serverState {
-	r.mu.Lock()
-	if r.last == nil || !r.last.Fresh(serverEvery) {
-		r.last = &serverRead{Read: shared.Begin()}
-		go r.run(r.last)
-	}
-	f := r.last
-	r.mu.Unlock()
-	if err := f.Wait(ctx); err != nil {
+	s, err := r.reader.Look(ctx)
+	if err != nil {
 		return serverState{err: err}
 	}
-	return f.state
+	return s
 }
 
 // run reads the server. List can be code of the program: it may panic, end its goroutine, or never return.
-func (r *serverReader) run(f *serverRead) {
-	defer f.End()
+func (r *serverReader) run() (s serverState) {
 	ctx, cancel := context.WithTimeout(context.Background(), siteWait)
 	defer cancel()
 	err := background.Outlive(func() error {
-		f.state = r.read(ctx)
+		s = r.read(ctx)
 		return nil
 	})
 	if err != nil {
-		f.state = serverState{err: err}
+		return serverState{err: err}
 	}
+	return s
 }
 
 func (r *serverReader) read(ctx context.Context) (s serverState) {

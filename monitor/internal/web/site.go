@@ -3,7 +3,6 @@ package web
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"path"
 	"slices"
@@ -13,10 +12,15 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/monitor/internal/shared"
 )
 
-// siteWait is how long the list waits for one database or lock server.
-const siteWait = 1500 * time.Millisecond
+const (
+	// siteWait is how long the list waits for one database or lock server.
+	siteWait = 1500 * time.Millisecond
+	// siteEvery is the time from one state to the next for a viewer, and siteFresh how old one may be for another viewer.
+	siteEvery, siteFresh = time.Second, time.Second / 2
+)
 
 // A Database is one of a Site.
 type Database struct {
@@ -30,15 +34,19 @@ type Site struct {
 	servers   []*serverReader
 	refuse    func(w http.ResponseWriter, status int, detail string)
 	assets    *Page
+	reader    shared.Reader[*siteState] // for those who view the list live
+	scenes    scenes[*siteState]
 }
 
 // NewSite returns a Site.
 func NewSite(databases []Database, refuse func(w http.ResponseWriter, status int, detail string)) *Site {
-	return &Site{databases: databases, refuse: refuse, assets: New(Config{})}
+	s := &Site{databases: databases, refuse: refuse, assets: New(Config{})}
+	s.reader = shared.Reader[*siteState]{Every: siteFresh, Do: func() *siteState { return s.look(context.Background()) }}
+	return s
 }
 
 // Add adds a lock server, before the first request.
-func (s *Site) Add(server LockServer) { s.servers = append(s.servers, &serverReader{server: server}) }
+func (s *Site) Add(server LockServer) { s.servers = append(s.servers, newServerReader(server)) }
 
 // A siteView is the data of the list.
 type siteView struct {
@@ -70,18 +78,18 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch name {
 	case "":
-		s.assets.html(w, http.StatusOK, "site", s.view(r.Context(), nil))
+		s.assets.html(w, http.StatusOK, "site", s.view(s.look(r.Context()), nil))
 	case "page.css", "page.js", "icon.svg":
 		s.assets.ServeHTTP(w, r)
 	case "live":
 		s.live(w, r)
 	case "metrics":
 		var m metrics
-		databases, servers := s.look(r.Context())
-		for i, seen := range databases {
+		state := s.look(r.Context())
+		for i, seen := range state.databases {
 			m.add(s.databases[i].Name, seen.state)
 		}
-		for _, server := range servers {
+		for _, server := range state.servers {
 			m.addServer(server)
 		}
 		m.write(w)
@@ -98,28 +106,46 @@ type seen struct {
 	err   error
 }
 
-// look asks all databases and lock servers at once. None waits for another.
-func (s *Site) look(ctx context.Context) ([]seen, []serverView) {
-	ctx, cancel := context.WithTimeout(ctx, siteWait)
-	defer cancel()
-	databases, servers := make([]seen, len(s.databases)), make([]serverView, len(s.servers))
-	var work sync.WaitGroup
-	for i, d := range s.databases {
-		work.Go(func() { databases[i].state, databases[i].err = d.Look(ctx) })
-	}
-	for i, server := range s.servers {
-		work.Go(func() { servers[i] = server.view(ctx) })
-	}
-	work.Wait()
-	return databases, servers
+// A siteState is what all databases and lock servers answer at one time. It is immutable.
+type siteState struct {
+	databases []seen
+	servers   []serverView
+	at        time.Time // when it was complete
 }
 
-// view returns the list. known has the ages that a client has, for each database; nil = none.
-func (s *Site) view(ctx context.Context, known []starts) *siteView {
-	v := &siteView{At: time.Now()}
-	databases, servers := s.look(ctx)
-	v.Servers = servers
-	for i, seen := range databases {
+func (s *siteState) ended() time.Time { return s.at }
+
+// look asks all databases and lock servers at once. None waits for another.
+func (s *Site) look(ctx context.Context) *siteState {
+	ctx, cancel := context.WithTimeout(ctx, siteWait)
+	defer cancel()
+	state := &siteState{databases: make([]seen, len(s.databases)), servers: make([]serverView, len(s.servers))}
+	var work sync.WaitGroup
+	for i, d := range s.databases {
+		work.Go(func() { state.databases[i].state, state.databases[i].err = d.Look(ctx) })
+	}
+	for i, server := range s.servers {
+		work.Go(func() { state.servers[i] = server.view(ctx) })
+	}
+	work.Wait()
+	state.at = time.Now()
+	return state
+}
+
+// next returns the state after the one that a viewer has; nil = none. All viewers ask at the same time, and share it.
+func (s *Site) next(ctx context.Context, last *siteState) (*siteState, error) {
+	if last != nil {
+		if err := pause.For(ctx, time.Until(last.at.Add(siteEvery))); err != nil {
+			return nil, err
+		}
+	}
+	return s.reader.Look(ctx)
+}
+
+// view returns the list. known has the ages that clients have, for each database; nil = none.
+func (s *Site) view(state *siteState, known []starts) *siteView {
+	v := &siteView{At: state.at, Now: state.at.UnixMilli(), Servers: state.servers}
+	for i, seen := range state.databases {
 		d := databaseView{Name: s.databases[i].Name}
 		if seen.err != nil {
 			d.Why = why(seen.err)
@@ -139,7 +165,6 @@ func (s *Site) view(ctx context.Context, known []starts) *siteView {
 			v.Verdicts = append(v.Verdicts, c)
 		}
 	}
-	v.Now = v.At.UnixMilli()
 	slices.SortStableFunc(v.Verdicts, func(a, b card) int {
 		return cmp.Or(cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity)), cmp.Compare(b.Waiters, a.Waiters))
 	})
@@ -153,13 +178,13 @@ func (s *Site) verdicts(w http.ResponseWriter, r *http.Request) {
 		Database string `json:"database"`
 	}
 	all, down := []verdict{}, []string{}
-	databases, servers := s.look(r.Context())
-	for _, server := range servers {
+	state := s.look(r.Context())
+	for _, server := range state.servers {
 		if server.Why != "" {
 			down = append(down, server.Name)
 		}
 	}
-	for i, seen := range databases {
+	for i, seen := range state.databases {
 		if seen.err != nil {
 			down = append(down, s.databases[i].Name)
 			continue
@@ -173,34 +198,20 @@ func (s *Site) verdicts(w http.ResponseWriter, r *http.Request) {
 
 // live sends the changes of the list until the client leaves.
 func (s *Site) live(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no")
-	if r.Method == http.MethodHead {
-		return
+	s.scenes.live(w, r, "", s.next, func() func(*siteState) *frame {
+		known := make([]starts, len(s.databases))
+		for i := range known {
+			known[i] = starts{}
+		}
+		return func(state *siteState) *frame { return s.view(state, known).frame() }
+	})
+}
+
+// frame renders the list for those who view it live.
+func (v *siteView) frame() *frame {
+	f := &frame{now: v.Now, parts: map[string]string{}}
+	for _, name := range []string{"databases", "servers", "verdicts"} {
+		f.parts[name] = render("part-"+name, v)
 	}
-	control := http.NewResponseController(w)
-	sent, known := map[string]string{}, make([]starts, len(s.databases))
-	for i := range known {
-		known[i] = starts{}
-	}
-	for {
-		v := s.view(r.Context(), known)
-		u := update{Now: v.Now, Parts: map[string]string{}}
-		for _, name := range []string{"databases", "servers", "verdicts"} {
-			if html := render("part-"+name, v); sent[name] != html {
-				sent[name], u.Parts[name] = html, html
-			}
-		}
-		data, err := json.Marshal(u)
-		if err != nil {
-			panic("BUG: monitor: " + err.Error())
-		}
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server supports it
-		if _, err := w.Write(message("view", data)); err != nil {
-			return
-		}
-		if control.Flush() != nil || pause.For(r.Context(), time.Second) != nil {
-			return
-		}
-	}
+	return f
 }

@@ -167,6 +167,21 @@ func (v *view) parts() []string { return append([]string{"status"}, v.Parts...) 
 
 func (v *view) part(name string) string { return render("part-"+name, v) }
 
+// frame renders the view for viewers of its live view.
+func (v *view) frame() *frame {
+	f := &frame{now: v.Now, parts: map[string]string{}}
+	for _, name := range v.parts() {
+		f.parts[name] = v.part(name)
+	}
+	if v.Rows != nil {
+		f.rows, f.order = make(map[string]string, len(v.Rows)), make([]string, len(v.Rows))
+		for i, row := range v.Rows {
+			f.rows[row.ID], f.order[i] = render("row", row), row.ID
+		}
+	}
+	return f
+}
+
 func render(name string, data any) string {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
