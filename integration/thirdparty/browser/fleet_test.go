@@ -57,7 +57,7 @@ func TestShardsTicksTurnsAndLeasesAreOnThePage(t *testing.T) {
 	b.until("#live", "live, ")
 	b.do(press("5"))
 	b.until("[data-part=fleet]", "Nobody owns 2 shards")
-	for _, want := range []string{"1\u202f232 of 1\u202f234 owned, 3 moves in the last minute, 1 pin", "draining", "drained", "<img src=x", "nobody", "20\u202f000", "the oldest for 1 min 30 s", "may not read the tables of ticks", "conversation=8"} {
+	for _, want := range []string{"1,232 of 1,234 owned, 3 moves in the last minute, 1 pin", "draining", "drained", "<img src=x", "nobody", "20,000", "the oldest for 1 min 30 s", "may not read the tables of ticks", "conversation=8"} {
 		b.until("[data-part=fleet]", want)
 	}
 	assert.Contains(t, b.text("[aria-label=Ticks] tbody tr.warning"), "1, the last")

@@ -89,12 +89,16 @@ func TestAnIncidentIsSeenAndNamed(t *testing.T) {
 	b.until("#live", "live, ")
 	eval[bool](b, "document.getElementById('find').value = 'order/9', document.getElementById('find').dispatchEvent(new Event('input', {bubbles: true}))")
 	b.untilTrue("location.search.includes('sort=waiting') && document.querySelectorAll('#rows tr').length === 1")
+	b.untilTrue("[...document.querySelectorAll('thead a')].every(e => e.search.includes('find=order%2F9'))") // another order keeps what is typed
 	b.open(permalink)
 	b.until("[data-part=incident] .card", "Deadlock: ")
 
 	b.do(chromedp.EmulateViewport(390, 844))
 	b.open(address + "graph")
-	b.untilTrue("[...document.querySelectorAll('line.cycle')].some(e => { const r = e.getBoundingClientRect(); return r.right > 0 && r.left < innerWidth })")
+	const seen = "(() => { const d = document.querySelector('.drawing').getBoundingClientRect(); return [...document.querySelectorAll('line.cycle')].some(e => { const r = e.getBoundingClientRect(); " +
+		"return r.left >= d.left && r.right <= d.right && r.top >= d.top && r.bottom <= d.bottom }) })()"
+	b.untilTrue(seen)
+	assert.False(t, eval[bool](b, "document.querySelector('.drawing').scrollTo(0, 0), "+seen), "control: it is not at the beginning of the drawing")
 	b.do(chromedp.EmulateViewport(1280, 900))
 	b.open(address + "graph")
 	b.until("[data-part=graph]", "They wait for each other")
@@ -306,7 +310,7 @@ func TestTwentyThousandLocksAreOnePage(t *testing.T) {
 	address := serve(t, monitor.Config{DSN: dsn})
 	b := browse(t)
 	b.open(address)
-	b.until(".paging", "1–100 of 20\u202f001")
+	b.until(".paging", "1–100 of 20,001")
 	b.until("#live", "live")
 	b.open(address)
 	b.untilTrue("performance.getEntriesByName('first-contentful-paint').length > 0")
@@ -315,6 +319,6 @@ func TestTwentyThousandLocksAreOnePage(t *testing.T) {
 	update := eval[float64](b, "performance.getEntriesByName('pglatch update')[0].duration")
 	assert.Equal(t, 100, eval[int](b, "document.querySelectorAll('#rows tr').length"))
 	b.do(chromedp.SendKeys("#find", "customer", chromedp.ByQuery))
-	b.until(".paging", "1–1 of 1, which match of 20\u202f001")
+	b.until(".paging", "1–1 of 1, which match of 20,001")
 	t.Logf("20,001 locks: first paint after %.0f ms, an update is shown in %.1f ms", paint, update)
 }

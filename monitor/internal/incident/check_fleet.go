@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/legible"
 )
 
 func twoLeaders(m *Memory, p *Picture) (all []Verdict) {
@@ -164,7 +166,7 @@ func lockTable(m *Memory, p *Picture) []Verdict {
 	}
 	v := Verdict{
 		Name: LockTable, Severity: s, Text: fmt.Sprintf("The lock table is %.0f %% full.", 100*used),
-		Evidence: []string{fmt.Sprintf("%d of %d entries are taken, by advisory and other locks of all databases", p.Server.Locks, p.Server.LockRoom)},
+		Evidence: []string{legible.Number(p.Server.Locks) + " of " + legible.Number(p.Server.LockRoom) + " entries are taken, by advisory and other locks of all databases"},
 		Advice:   "When the table is full, every query on the server fails. Check the sessions with the most entries; raise max_locks_per_transaction (needs a restart); lower MaxLocks.",
 	}
 	who := map[uint32]string{}
@@ -175,9 +177,9 @@ func lockTable(m *Memory, p *Picture) []Verdict {
 	}
 	for _, t := range p.Server.Takers {
 		name := or(who[t.PID], or(t.Name, "a session without a name"))
-		line := fmt.Sprintf("%s has %d of them: session %d of database %s", name, t.Locks, t.PID, or(t.Database, "unknown"))
+		line := fmt.Sprintf("%s has %s of them: session %d of database %s", name, legible.Number(t.Locks), t.PID, or(t.Database, "unknown"))
 		if t.PID == 0 {
-			name, line = "prepared transactions", fmt.Sprintf("prepared transactions have %d of them", t.Locks)
+			name, line = "prepared transactions", "prepared transactions have "+legible.Number(t.Locks)+" of them"
 		}
 		v.concerns(name)
 		v.Evidence = append(v.Evidence, line)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/legible"
 )
 
 func deadlocks(m *Memory, p *Picture) (all []Verdict) {
@@ -311,7 +313,7 @@ func growing(m *Memory, p *Picture) (all []Verdict) {
 		if m.lasting("growing/"+k.ID, p.At) < m.limits.Confirm || k.Longest() < m.limits.Confirm {
 			continue
 		}
-		v := of(k, QueueGrows, Warning, fmt.Sprintf("The queue of %s grows: %d wait, up from %d %s ago.", k.Text, n, before, Age(ago)), waits(k))
+		v := of(k, QueueGrows, Warning, fmt.Sprintf("The queue of %s grows: %s wait, up from %s %s ago.", k.Text, legible.Number(n), legible.Number(before), Age(ago)), waits(k))
 		if len(k.Holders) > 0 {
 			v.Evidence = append(v.Evidence, fmt.Sprintf("%s holds it for %s", k.Holders[0].Who(), Age(k.Since())))
 		}

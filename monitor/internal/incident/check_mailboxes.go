@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/legible"
 )
 
 const (
@@ -44,7 +46,7 @@ func (p *Picture) turnCommand(verb string, b *Mailbox, t *Turn) string {
 
 // Shell quotes a word for the shell.
 func Shell(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/:@._-") == "" {
+	if !strings.HasSuffix(s, ".") && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/:@._-") == "" {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
@@ -115,7 +117,7 @@ func backlogs(m *Memory, p *Picture) (all []Verdict) {
 			v.Severity, v.Text = Critical, fmt.Sprintf("No node serves the mailbox %s, and its messages wait.", b.Name)
 			v.Advice = "Start a node that calls Serve. If nodes run, their logs say why they cannot: the connection, the rights, or the Locker."
 		case grows:
-			v.Text = fmt.Sprintf("The backlog of the mailbox %s grows: %d entities are ready, up from %d %s ago.", b.Name, b.Ready, before, Age(ago))
+			v.Text = fmt.Sprintf("The backlog of the mailbox %s grows: %s entities are ready, up from %s %s ago.", b.Name, legible.Number(b.Ready), legible.Number(before), Age(ago))
 		case b.Oldest >= late && lasted >= m.limits.Confirm:
 			v.Text = fmt.Sprintf("An entity of the mailbox %s has been ready for %s, and has no turn.", b.Name, Age(b.Oldest))
 		default:

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/legible"
 )
 
 // A Severity is the importance of a Verdict.
@@ -226,12 +228,12 @@ func waits(k *Key) string {
 	return fmt.Sprintf("%s%s, the first for %s", Count(len(k.Waiters), "waits", "wait"), of, Age(k.Longest()))
 }
 
-// Count returns text such as "1 lock" or "2 locks".
+// Count returns text such as "1 lock" or "2,000 locks".
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return legible.Number(n) + " " + many
 }
 
 // Age returns a duration for people: two units at most.

@@ -165,7 +165,7 @@ func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T)
 				w.Server.Locks = 4000
 				return w.look(0)
 			},
-			evidence: "4800 of 6400 entries are taken, by advisory and other locks of all databases\na has 4321 of them: session 1 of database shop\nreport has 99 of them: session 9 of database other",
+			evidence: "4,800 of 6,400 entries are taken, by advisory and other locks of all databases\na has 4,321 of them: session 1 of database shop\nreport has 99 of them: session 9 of database other",
 		},
 		incident.Connections: {
 			raise: func() *world {

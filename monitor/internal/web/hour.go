@@ -21,6 +21,7 @@ const (
 // An hourView is the last hour: lines for each namespace, and the newest events.
 type hourView struct {
 	Spaces []hourSpace
+	Left   int // namespaces that are not shown
 	Events []eventView
 	Began  string
 }
@@ -80,6 +81,7 @@ func (v *view) hour() *hourView {
 			Waits: spark(s.waiting, seen, fmt.Sprintf("%d waited at most", s.most)), Holds: spark(s.held, seen, "held for at most "+incident.Age(s.heldSince)),
 		})
 	}
+	h.Left = len(spaces) - len(h.Spaces)
 	for i := len(past.Events) - 1; i >= 0 && len(h.Events) < hourEvents; i-- {
 		h.Events = append(h.Events, event(&past.Events[i]))
 	}

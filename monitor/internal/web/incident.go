@@ -16,6 +16,7 @@ import (
 // no longer knows it.
 type incidentView struct {
 	Card   *card
+	Cause  *card // the verdict that it is a consequence of; nil = none
 	Over   bool
 	Events []eventView
 
@@ -27,36 +28,60 @@ type incidentView struct {
 func incidentPage(_ context.Context, v *view, asked url.Values) {
 	v.Title = "Incident"
 	v.Parts = []string{"incident"}
-	v.Incident = &incidentView{}
+	i := &incidentView{}
+	v.Incident = i
 	id := asked.Get("id")
-	for i := range v.Verdicts {
-		if v.Verdicts[i].ID == id {
-			v.Incident.Card = &v.Verdicts[i]
+	has := func(verdict *incident.Verdict) bool { return cardID(verdict) == id }
+	i.find(v, v.state.Verdicts, has)
+	for at := len(v.state.Past.Frames) - 1; at >= 0 && i.Card == nil; at-- {
+		i.Over = i.find(v, v.state.Past.Frames[at].Verdicts, has) > 0
+	}
+	if i.Over {
+		i.Card.Age, i.Cause = age{}, nil
+	}
+	if i.Card == nil { // its address may come from another monitor, or from before a restart, which give keys other ids
+		name, key := asked.Get("verdict"), asked.Get("key")
+		if i.find(v, v.state.Verdicts, func(verdict *incident.Verdict) bool { return key != "" && verdict.Name == name && verdict.Key == key }) > 1 {
+			i.Card, i.Cause = nil, nil
 		}
 	}
-	for i := len(v.state.Past.Frames) - 1; i >= 0 && v.Incident.Card == nil; i-- {
-		f := &v.state.Past.Frames[i]
-		for j := range f.Verdicts {
-			if cardID(&f.Verdicts[j]) == id {
-				c := v.card(&f.Verdicts[j])
-				c.Age = age{}
-				v.Incident.Card, v.Incident.Over = &c, true
-				break
-			}
-		}
-	}
-	if v.Incident.Card == nil {
+	if i.Card == nil {
 		v.status = http.StatusNotFound
-		v.Incident.read(asked)
+		i.read(asked)
 		return
 	}
-	v.Title = v.Incident.Card.Text
-	keys := v.Incident.Card.Keys()
-	for i := len(v.state.Past.Events) - 1; i >= 0 && len(v.Incident.Events) < 50; i-- {
-		if e := &v.state.Past.Events[i]; e.KeyID != "" && slices.Contains(keys, e.KeyID) {
-			v.Incident.Events = append(v.Incident.Events, event(e))
+	v.Title = i.Card.Text
+	keys := i.Card.Keys()
+	i.Card.Links, i.Card.MoreKeys = v.refs(keys), 0
+	if i.Card.Link != "" {
+		i.Card.Links = nil
+	}
+	for at := len(v.state.Past.Events) - 1; at >= 0 && len(i.Events) < 50; at-- {
+		if e := &v.state.Past.Events[at]; e.KeyID != "" && slices.Contains(keys, e.KeyID) {
+			i.Events = append(i.Events, event(e))
 		}
 	}
+}
+
+// find finds a verdict, also among the consequences of another one, and returns how many there are.
+func (i *incidentView) find(v *view, all []incident.Verdict, has func(*incident.Verdict) bool) (found int) {
+	take := func(verdict, cause *incident.Verdict) {
+		if !has(verdict) {
+			return
+		}
+		found++
+		i.Card, i.Cause = new(v.card(verdict)), nil
+		if cause != nil {
+			i.Cause = new(v.card(cause))
+		}
+	}
+	for at := range all {
+		take(&all[at], nil)
+		for j := range all[at].Consequences {
+			take(&all[at].Consequences[j], &all[at])
+		}
+	}
+	return found
 }
 
 // read takes what an address says of its incident. Anybody can write an address.

@@ -19,6 +19,7 @@ const waitersShown = 200
 // A keyView is the page of one key.
 type keyView struct {
 	Text, Kind string
+	Command    string // the key as an argument of commands and actions; "" = it is not shown
 	Gone       bool
 	Slots      int
 	HandOvers  int64
@@ -89,7 +90,7 @@ func (v *view) keyOf(k *incident.Key) *keyView {
 		kv.Waiters = append(kv.Waiters, v.waiter(k, i, w, names))
 	}
 	if k.Shown {
-		kv.SQL = queries(k)
+		kv.SQL, kv.Command = queries(k), commandKey(k)
 	}
 	kv.Steps = steps(k)
 	return kv

@@ -46,4 +46,6 @@ func TestWhatUsersNamedNeitherFillsThePageNorTurnsItsWords(t *testing.T) {
 	assert.Contains(t, body, "order/7?txt", "control: it is shown")
 	assert.Contains(t, body, hebrew, "control: it is shown")
 	assert.Contains(t, body, "pglatch ask "+tag.String(), "a command takes the key as it is")
+	assert.Contains(t, body, `<h1 class="key" data-key="`+tag.String()+`">order/7?txt`, "and so does an action: what is shown may be the name of another key")
+	assert.Contains(t, body, `<small class="label"><bdi>xxx`)
 }

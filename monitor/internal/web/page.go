@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
@@ -64,17 +65,18 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"int": func(n int64) int { return int(n) }, "minus": func(a, b int) int { return a - b }, "n": thousands,
 }).ParseFS(assets, "assets/*.html"))
 
-// thousands returns a number with a thin space between groups of three digits.
+// thousands returns a number of a template with commas between groups of three digits.
 func thousands(number any) string {
-	text := fmt.Sprint(number)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + thin + text[i:]
+	switch n := number.(type) {
+	case int:
+		return legible.Number(n)
+	case int64:
+		return legible.Number(int(n))
+	case *int:
+		return legible.Number(*n)
 	}
-	return text
+	return fmt.Sprint(number)
 }
-
-// thin is a narrow space that no line breaks at.
-const thin = "\u202f"
 
 // DocBase is the location of the documentation.
 const DocBase = "https://github.com/pglatch/pglatch/blob/main/"

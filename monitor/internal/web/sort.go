@@ -18,9 +18,18 @@ type head struct {
 // orders sort keys by a column.
 var orders = map[string]func(a, b *incident.Key) int{
 	"key":     func(a, b *incident.Key) int { return cmp.Compare(a.Text, b.Text) },
+	"holder":  func(a, b *incident.Key) int { return cmp.Compare(holderName(a), holderName(b)) },
 	"held":    func(a, b *incident.Key) int { return cmp.Compare(b.Since(), a.Since()) },
 	"waiting": func(a, b *incident.Key) int { return cmp.Compare(len(b.Waiters), len(a.Waiters)) },
 	"wait":    func(a, b *incident.Key) int { return cmp.Compare(b.Longest(), a.Longest()) },
+}
+
+// holderName is what the column of holders shows of a key. Keys that nobody holds come last.
+func holderName(k *incident.Key) string {
+	if len(k.Holders) == 0 {
+		return "\U0010ffff"
+	}
+	return firstHolder(k).Who()
 }
 
 // sort sorts by the column of the query. Without one, those in trouble stay first.
@@ -51,13 +60,14 @@ func (q *query) heads() (all []head) {
 	for _, h := range []struct {
 		text, sort string
 		number     bool
-	}{{"Key", "key", false}, {"Held by", "", false}, {"For", "held", true}, {"Waiting", "waiting", true}, {"Longest wait", "wait", true}} {
+	}{{"Key", "key", false}, {"Held by", "holder", false}, {"For", "held", true}, {"Waiting", "waiting", true}, {"Longest wait", "wait", true}} {
 		one := head{Text: h.text, Number: h.number}
-		switch {
-		case h.sort == "":
-		case h.sort == q.Sort:
-			one.Link, one.Sorted = q.link(map[string]string{"sort": ""}), map[bool]string{true: "ascending", false: "descending"}[h.sort == "key"]
-		default:
+		if h.sort == q.Sort {
+			one.Link, one.Sorted = q.link(map[string]string{"sort": ""}), "descending"
+			if !h.number {
+				one.Sorted = "ascending"
+			}
+		} else {
 			one.Link = q.link(map[string]string{"sort": h.sort})
 		}
 		all = append(all, one)

@@ -89,7 +89,8 @@ type card struct {
 	Links        []keyRef // of its keys, if there are several
 	MoreKeys     int      // that have no link
 	Consequences []string
-	Database     string // of a Site
+	Says         []saying // the advice
+	Database     string   // of a Site
 	Age          age
 }
 
@@ -163,7 +164,7 @@ func address(name string, asked url.Values) string {
 	return asked.Encode()
 }
 
-func (v *view) parts() []string { return append([]string{"status"}, v.Parts...) }
+func (v *view) parts() []string { return append([]string{"status", "database"}, v.Parts...) }
 
 func (v *view) part(name string) string { return render("part-"+name, v) }
 
@@ -235,7 +236,7 @@ func percent(part, whole int) string {
 }
 
 func (v *view) card(verdict *incident.Verdict) card {
-	c := card{Verdict: *verdict, ID: cardID(verdict)}
+	c := card{Verdict: *verdict, ID: cardID(verdict), Says: advice(verdict.Advice)}
 	c.Permalink = permalink(c.ID, verdict)
 	if ids := verdict.Keys(); len(ids) > 1 || verdict.KeyID == "" {
 		c.Links = v.refs(ids)
@@ -277,7 +278,7 @@ func hash(s string) uint64 {
 // now is the view of the table of keys.
 func now(_ context.Context, v *view, asked url.Values) {
 	v.Title = "Now"
-	v.Parts = []string{"verdicts", "paging", "hour"}
+	v.Parts = []string{"verdicts", "heads", "paging", "hour"}
 	v.Hour = v.hour()
 	if v.problem = v.Query.read(asked); v.problem != "" {
 		v.status = http.StatusBadRequest
@@ -323,10 +324,15 @@ func (v *view) badges() map[string][]badge {
 	return all
 }
 
+// firstHolder is the holder of a key that its row shows: the oldest.
+func firstHolder(k *incident.Key) *incident.Holder {
+	return slices.MaxFunc(k.Holders, func(a, b *incident.Holder) int { return cmp.Compare(a.Age, b.Age) })
+}
+
 func (v *view) row(k *incident.Key, badges []badge) row {
 	w := row{ID: "k-" + k.ID, Text: k.Text, Link: keyLink(k.ID), Kind: string(k.Kind), Waiters: len(k.Waiters), Badges: badges}
 	if len(k.Holders) > 0 {
-		h := slices.MaxFunc(k.Holders, func(a, b *incident.Holder) int { return cmp.Compare(a.Age, b.Age) })
+		h := firstHolder(k)
 		w.Holder, w.More = h.Who(), len(k.Holders)-1
 		if len(h.Labels) > 0 {
 			w.Label = h.Labels[0]
@@ -360,7 +366,7 @@ func (q *query) read(values url.Values) string {
 		q.older = d
 	}
 	if q.Sort = values.Get("sort"); q.Sort != "" && orders[q.Sort] == nil {
-		return "sort=" + strconv.Quote(q.Sort) + ": use key, held, waiting or wait"
+		return "sort=" + strconv.Quote(q.Sort) + ": use key, holder, held, waiting or wait"
 	}
 	q.Page, _ = strconv.Atoi(values.Get("page"))
 	q.Page = max(q.Page, 0)

@@ -34,13 +34,14 @@ type world struct {
 	locks  int
 	fleet  *fleet.Fleet
 	tables bool
+	secret string // of the ids of keys
 }
 
 // look is the State of n keys that billing-2 holds, of which the first has a waiter.
 func (w *world) look(context.Context) (*web.State, error) {
 	at := start.Add(time.Duration(w.looks.Add(1)) * time.Second)
 	age := at.Sub(start)
-	in := incident.Input{At: at, Asked: at, Names: map[uint32]string{900: "billing-2"}, Server: incident.Server{Version: "17.2", Database: "shop", LockRoom: 6400, ConnLimit: 97}}
+	in := incident.Input{ID: func(tag namespace.Tag) string { return w.secret + tag.String() }, At: at, Asked: at, Names: map[uint32]string{900: "billing-2"}, Server: incident.Server{Version: "17.2", Database: "shop", LockRoom: 6400, ConnLimit: 97}}
 	a := introspect.Answer{Process: introspect.Process{ID: "x", Service: "billing", Host: "web-1", PID: 7, Clock: at}, Session: 900, AllLocks: w.locks, AllWaits: 1}
 	for i := range w.locks {
 		tag := namespace.Pair(1, int32(i)).Tag()
@@ -156,6 +157,19 @@ func TestFiltersKeepWhatIsAskedFor(t *testing.T) {
 	assert.Contains(t, get(t, p, "/?find=billing-2").Body.String(), "of 250")
 	assert.Contains(t, get(t, p, "/?older=1h").Body.String(), "None of 250 keys matches.")
 	assert.Contains(t, get(t, p, "/?older=2s").Body.String(), "of 250")
+}
+
+func TestTheHeadsOfColumnsKeepAFilterThatIsTyped(t *testing.T) {
+	t.Parallel()
+	_, p := newWorld(3)
+	for target, want := range map[string]string{"/live?view=&find=order%2F1": `href="?find=order%2F1&amp;sort=holder"`, "/live?view=": `href="?sort=holder"`} {
+		stream(t, p, target, func(u update) bool {
+			assert.Contains(t, u.Parts["heads"], want)
+			return true
+		})
+	}
+	body := get(t, p, "/?sort=holder").Body.String()
+	assert.Contains(t, body, `aria-sort="ascending"><a href="?">Held by</a>`)
 }
 
 // An update is what the stream sends.

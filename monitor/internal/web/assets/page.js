@@ -4,6 +4,7 @@
   const body = document.body, byId = (id) => document.getElementById(id);
   const live = byId("live"), text = byId("live-text"), banner = byId("banner"), pause = byId("pause"), announce = byId("announce");
   let ahead = Number(body.dataset.now) - Date.now(); // of the server's clock
+  let aimed = false; // at the deadlock that is drawn
   let source = null, paused = false, heard = Date.now(), shown = Number(body.dataset.now), verdicts = count();
 
   // The same words as on the server: incident.Age.
@@ -93,6 +94,7 @@
     }
     rows(update);
     ages(document);
+    aim();
     const now = count(), fresh = [...now].filter((id) => !verdicts.has(id));
     if (fresh.length) announce.textContent = "New: " + fresh.map((id) => byId(id).querySelector("strong").textContent).join(" ");
     else if (verdicts.size && !now.size) announce.textContent = "Nothing is wrong any more.";
@@ -101,6 +103,17 @@
     tell("");
     performance.clearMeasures("pglatch update");
     performance.measure("pglatch update", { start: began });
+  }
+
+  // A drawing that is larger than its frame opens on the deadlock, and comes back to it only when there is a new one.
+  function aim() {
+    const drawing = document.querySelector(".drawing"), cycle = drawing && drawing.querySelector("line.cycle");
+    if (cycle && !aimed) {
+      const box = drawing.getBoundingClientRect(), line = cycle.getBoundingClientRect();
+      drawing.scrollLeft += line.left + line.width / 2 - box.left - box.width / 2;
+      drawing.scrollTop += line.top + line.height / 2 - box.top - box.height / 2;
+    }
+    aimed = Boolean(cycle);
   }
 
   function state(name, words) {
@@ -186,12 +199,7 @@
     }
   });
 
-  // A drawing that is wider than the window opens on the deadlock.
-  const drawing = document.querySelector(".drawing"), cycle = drawing && drawing.querySelector("line.cycle");
-  if (cycle) {
-    const box = drawing.getBoundingClientRect(), line = cycle.getBoundingClientRect();
-    drawing.scrollLeft += line.left + line.width / 2 - box.left - box.width / 2;
-  }
+  aim();
 
   let at = null;
   function move(by) {
