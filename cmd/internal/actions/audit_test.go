@@ -39,6 +39,16 @@ func TestTheAuditGoesOnAfterACrash(t *testing.T) {
 	assert.Len(t, a.newest(), recent)
 }
 
+func TestAfterSigningInAViewIsShownAndNothingElse(t *testing.T) {
+	t.Parallel()
+	for next, want := range map[string]string{
+		"": "", "?": "", "graph": "graph", "incident?id=v-1&verdict=deadlock": "incident?id=v-1&verdict=deadlock", "?find=%0d%0aX": "?find=%0D%0AX",
+		"//evil.example": "", "https://evil.example": "", "javascript:alert(1)": "", "../../x": "", "\\evil": "", "key?id=%zz": "key",
+	} {
+		assert.Equal(t, want, viewOf(next), next)
+	}
+}
+
 func TestAPlanThatEndsMoreIsAnotherOne(t *testing.T) {
 	t.Parallel()
 	shown := &plan{title: "t", same: "s", ends: []string{"a", "b"}}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -89,7 +90,11 @@ func (s *Server) stranger(w http.ResponseWriter, r *http.Request, inside bool) {
 		return
 	}
 	if inside && !reads {
-		s.refuseTo(w, r, nil, http.StatusUnauthorized, path.Base(r.URL.Path), "", "nobody has signed in, or the token is not known any more")
+		detail := "nobody has signed in, or the token is not known any more"
+		if leaf := bearer.Leaf(r.TLS); leaf != nil {
+			detail = "nobody has signed in, and the certificate " + bearer.Subject(leaf) + " has no role"
+		}
+		s.refuseTo(w, r, nil, http.StatusUnauthorized, path.Base(r.URL.Path), "", detail)
 		return
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
@@ -97,13 +102,31 @@ func (s *Server) stranger(w http.ResponseWriter, r *http.Request, inside bool) {
 		refuse(w, http.StatusUnauthorized, "send a bearer token that the page knows, or sign in")
 		return
 	}
-	s.signInForm(w, http.StatusUnauthorized, "")
+	view := ""
+	if !strings.HasSuffix(r.URL.Path, "/") {
+		view = path.Base(r.URL.Path)
+	}
+	s.signInForm(w, http.StatusUnauthorized, "", view+"?"+r.URL.RawQuery)
 }
 
-func (s *Server) signInForm(w http.ResponseWriter, status int, said string) {
+// signInForm asks for a token. next is the view to show then, from the page's address.
+func (s *Server) signInForm(w http.ResponseWriter, status int, said, next string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_ = signInPage.Execute(w, said) // the client may have left
+	_ = signInPage.Execute(w, struct{ Said, Next string }{said, viewOf(next)}) // the client may have left
+}
+
+// viewOf returns a view with its query, or "" for what is none: nobody is sent anywhere else after signing in.
+func viewOf(next string) string {
+	name, query, _ := strings.Cut(next, "?")
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
+		return ""
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil || len(values) == 0 {
+		return name
+	}
+	return name + "?" + values.Encode()
 }
 
 // allow charges the request's address, and refuses a request beyond its rate.
@@ -125,7 +148,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method != http.MethodPost {
-		s.signInForm(w, http.StatusOK, "")
+		s.signInForm(w, http.StatusOK, "", "")
 		return
 	}
 	if err := s.origin.Check(r); err != nil {
@@ -138,12 +161,12 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	p := who.at(who.set.Index(token))
 	if p == nil {
 		s.note(r, nil, Entry{Action: "sign-in", Outcome: refused, Detail: "the token is not known"})
-		s.signInForm(w, http.StatusUnauthorized, "This token is not known.")
+		s.signInForm(w, http.StatusUnauthorized, "This token is not known.", r.PostFormValue("next"))
 		return
 	}
 	s.note(r, p, Entry{Action: "sign-in", Outcome: done})
 	s.sessions.open(w, r, token)
-	w.Header().Set("Location", "../")
+	w.Header().Set("Location", "../"+viewOf(r.PostFormValue("next")))
 	w.WriteHeader(http.StatusSeeOther)
 }
 

@@ -47,7 +47,7 @@ func forcing(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*pl
 	if err != nil {
 		return nil, leasecmd.ForceError(ctx, err)
 	}
-	name := program.Printable(record.Name)
+	name := quoted(record.Name)
 	if record.State != lease.Held {
 		return nil, &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("nobody has the lease of %s", name)}
 	}
@@ -56,7 +56,7 @@ func forcing(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*pl
 		where = fmt.Sprintf("It is of the lock server %s, and of no other.", d.LockServer)
 	}
 	return &plan{
-		title: fmt.Sprintf("End the lease of %s on %s", program.Printable(record.Holder), name),
+		title: fmt.Sprintf("End the lease of %s on %s", quoted(record.Holder), name),
 		lines: []string{
 			where,
 			fmt.Sprintf("Fencing token %d, since %s, %v are left.", record.Token, record.AcquiredAt.UTC().Format(time.RFC3339), record.Remaining.Round(time.Millisecond)),

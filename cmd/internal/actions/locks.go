@@ -11,6 +11,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -36,12 +37,12 @@ func asking(what introspect.RequestKind, wish string) func(context.Context, *Dat
 		if err != nil {
 			return nil, err
 		}
-		p := &plan{title: fmt.Sprintf("Ask the holder of %s %s", program.Printable(key.String()), wish), same: string(what) + " " + key.Tag().String() + " " + r.To}
+		p := &plan{title: fmt.Sprintf("Ask the holder of %s %s", quoted(key.String()), wish), same: string(what) + " " + key.Tag().String() + " " + r.To}
 		if r.To != "" {
 			if err := candidate(v, key, r.To); err != nil {
 				return nil, err
 			}
-			p.title = fmt.Sprintf("Ask the leader of %s to let %s lead", program.Printable(key.String()), program.Printable(r.To))
+			p.title = fmt.Sprintf("Ask the leader of %s to let %s lead", quoted(key.String()), quoted(r.To))
 		}
 		holders := p.holders(v, key)
 		if len(holders) == 0 {
@@ -67,14 +68,14 @@ func (p *plan) holders(v lookup.View, key namespace.Key) (all []overview.Party) 
 		all, waiters = append(all, r.Holders...), waiters+len(r.Waiters)
 	}
 	for _, h := range all {
-		line := fmt.Sprintf("%s holds it for %s", h.Who(), h.Lasted())
+		line := fmt.Sprintf("%s holds it for %s", quoted(h.Who()), h.Lasted())
 		if h.PID != 0 {
 			line += fmt.Sprintf(", on backend %d", h.PID)
 		}
 		if h.Label != "" {
-			line += ": " + h.Label
+			line += ": " + quoted(h.Label)
 		}
-		p.lines = append(p.lines, program.Printable(line))
+		p.lines = append(p.lines, line)
 		p.ends = append(p.ends, fmt.Sprintf("%s %d", h.Name, h.PID))
 	}
 	if waiters > 0 {
@@ -129,9 +130,9 @@ func terminating(ctx context.Context, _ *Database, l *lookup.Looker, r Request) 
 		}
 		locks, behind = locks+1, behind+l.Next
 	}
-	p.title = fmt.Sprintf("End backend %d: this session carries %s of %s", v.PID, count(locks, "lock"), program.Printable(cmp.Or(v.Process, v.ApplicationName, "no known process")))
+	p.title = fmt.Sprintf("End backend %d: this session carries %s of %s", v.PID, count(locks, "lock"), quoted(cmp.Or(v.Process, v.ApplicationName, "no known process")))
 	var text bytes.Buffer
-	v.Text(&text)
+	v.Describe(&text, quoted)
 	p.lines = clamp(strings.Split(strings.TrimSpace(text.String()), "\n"))
 	if waits > 0 {
 		p.lines = append(p.lines, fmt.Sprintf("%s of it end with an error", count(waits, "wait")))
@@ -152,12 +153,12 @@ func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return legible.Number(n) + " " + what + "s"
 }
 
 func does(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return legible.Number(n) + " " + many
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
+	"github.com/pglatch/pglatch/internal/legible"
 )
 
 // A Request is what a person wants done. Which fields it needs depends on the action.
@@ -119,6 +120,9 @@ func (d *Database) target(k *kind, r Request) string {
 	return strings.Join(all, ", ")
 }
 
+// quoted is text that others chose within a sentence of ours, on the page.
+func quoted(text string) string { return legible.Isolate(legible.Line(text)) }
+
 // shownLines is how many lines a confirmation shows.
 const shownLines = 40
 
@@ -127,5 +131,5 @@ func clamp(lines []string) []string {
 	if len(lines) <= shownLines {
 		return lines
 	}
-	return append(slices.Clone(lines[:shownLines]), fmt.Sprintf("and %d more", len(lines)-shownLines))
+	return append(slices.Clone(lines[:shownLines]), fmt.Sprintf("and %s more", legible.Number(len(lines)-shownLines)))
 }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -113,7 +115,20 @@ type preview struct {
 
 func (s *Server) show(d *Database, who *Person, r Request, p *plan) (preview, error) {
 	id, err := s.pending.add(confirmation{database: d, who: who.Name, request: r, shown: p})
-	return preview{Confirm: id, Title: p.title, Effect: p.lines}, err
+	return preview{Confirm: id, Title: p.title, Effect: append(d.where(r), p.lines...)}, err
+}
+
+// where says on which of several databases an action is. Somebody may look at a page that was loaded before the
+// monitor was started with other labels.
+func (d *Database) where(r Request) []string {
+	if d.Name == "" || r.Action == forceRelease && d.Leases != nil {
+		return nil
+	}
+	where := "It is on the database " + d.Name
+	if cc, err := d.App.ConnConfig(); err == nil {
+		where += fmt.Sprintf(": %s on %s", quoted(cc.Database), net.JoinHostPort(cc.Host, strconv.Itoa(int(cc.Port))))
+	}
+	return []string{where + "."}
 }
 
 // A result is what became of an action.

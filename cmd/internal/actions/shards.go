@@ -42,7 +42,7 @@ func draining(drain bool) func(context.Context, *Database, *lookup.Looker, Reque
 		if err != nil {
 			return nil, err
 		}
-		node, group := program.Printable(r.Node), program.Printable(r.Group)
+		node, group := quoted(r.Node), quoted(r.Group)
 		p := &plan{same: fmt.Sprintf("drain %v %s %s", drain, r.Group, r.Node), title: fmt.Sprintf("Let %s of %s claim shards again", node, group)}
 		if drain {
 			p.title = fmt.Sprintf("Make %s of %s give up its shards, and claim none until the drain is undone", node, group)
@@ -70,13 +70,13 @@ func (p *plan) owned(seen shards.Group, node string) {
 	var lines, others []string
 	for _, s := range seen.Shards {
 		if s.Owner == node {
-			lines = append(lines, "it gives up "+program.Printable(s.Name))
+			lines = append(lines, "it gives up "+quoted(s.Name))
 			p.ends = append(p.ends, s.Name)
 		}
 	}
 	for _, m := range seen.Members {
 		if m.Identity != node && !m.Away && !m.Draining && !m.Drained {
-			others = append(others, program.Printable(m.Identity))
+			others = append(others, quoted(m.Identity))
 		}
 	}
 	p.lines = append([]string{fmt.Sprintf("It owns %s. Others that take shards: %s.", count(len(p.ends), "shard"), cmp.Or(strings.Join(others[:min(10, len(others))], ", "), "none"))}, clamp(lines)...)
@@ -91,18 +91,18 @@ func pinning(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*pl
 	if i < 0 {
 		return nil, program.UsageError("there is no shard %q in group %s", program.Printable(r.Shard), program.Printable(r.Group))
 	}
-	shard, node, owner := program.Printable(r.Shard), program.Printable(r.Node), seen.Shards[i].Owner
-	p := &plan{same: "pin " + r.Group + " " + r.Shard + " " + r.Node, title: fmt.Sprintf("Make %s own %s of %s, until the pin is removed", node, shard, program.Printable(r.Group))}
+	shard, node, owner := quoted(r.Shard), quoted(r.Node), seen.Shards[i].Owner
+	p := &plan{same: "pin " + r.Group + " " + r.Shard + " " + r.Node, title: fmt.Sprintf("Make %s own %s of %s, until the pin is removed", node, shard, quoted(r.Group))}
 	switch owner {
 	case "":
 		p.lines = []string{"Nobody owns it now."}
 	case r.Node:
 		p.lines = []string{node + " owns it now."}
 	default:
-		p.lines, p.ends = []string{program.Printable(owner) + " owns it now, and gives it up when its work has ended."}, []string{owner}
+		p.lines, p.ends = []string{quoted(owner) + " owns it now, and gives it up when its work has ended."}, []string{owner}
 	}
 	if was := seen.Pins[r.Shard]; was != "" {
-		p.lines = append(p.lines, "It is pinned to "+program.Printable(was)+" now.")
+		p.lines = append(p.lines, "It is pinned to "+quoted(was)+" now.")
 	}
 	p.run = func(ctx context.Context, _ string) (string, error) {
 		done, idle, err := g.Pin(ctx, r.Shard, r.Node, false)
@@ -128,8 +128,8 @@ func unpinning(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*
 		return nil, program.UsageError("%s of %s is not pinned", program.Printable(r.Shard), program.Printable(r.Group))
 	}
 	return &plan{
-		title: fmt.Sprintf("Remove the pin of %s of %s", program.Printable(r.Shard), program.Printable(r.Group)),
-		lines: []string{"It is pinned to " + program.Printable(was) + ". Without the pin, its owner is chosen like that of any other shard."},
+		title: fmt.Sprintf("Remove the pin of %s of %s", quoted(r.Shard), quoted(r.Group)),
+		lines: []string{"It is pinned to " + quoted(was) + ". Without the pin, its owner is chosen like that of any other shard."},
 		same:  "unpin " + r.Group + " " + r.Shard + " " + was,
 		run: func(ctx context.Context, _ string) (string, error) {
 			done, err := g.Unpin(ctx, r.Shard)

@@ -138,11 +138,14 @@ func (s *Victim) add(r *overview.Row, p overview.Party, waits bool) {
 	}
 }
 
-// Text describes what will be lost.
-func (s *Victim) Text(w *bytes.Buffer) {
-	fmt.Fprintf(w, "backend %d (%s), user %s, %s, in a session since %s", s.PID, program.Printable(s.ApplicationName), program.Printable(s.User), s.State, s.Start.UTC().Format(time.RFC3339))
+// Text describes what will be lost, on a terminal.
+func (s *Victim) Text(w *bytes.Buffer) { s.Describe(w, program.Printable) }
+
+// Describe describes what will be lost. quote makes text that others chose fit for where it is shown.
+func (s *Victim) Describe(w *bytes.Buffer, quote func(string) string) {
+	fmt.Fprintf(w, "backend %d (%s), user %s, %s, in a session since %s", s.PID, quote(s.ApplicationName), quote(s.User), s.State, s.Start.UTC().Format(time.RFC3339))
 	if s.Process != "" {
-		fmt.Fprintf(w, ", of %s", program.Printable(s.Process))
+		fmt.Fprintf(w, ", of %s", quote(s.Process))
 	}
 	w.WriteString("\n")
 	for _, l := range s.Loses {
@@ -150,10 +153,10 @@ func (s *Victim) Text(w *bytes.Buffer) {
 		if l.Waits {
 			does = "waits for"
 		}
-		fmt.Fprintf(w, "  %s %s (%s)", does, program.Printable(l.Key), l.Kind)
+		fmt.Fprintf(w, "  %s %s (%s)", does, quote(l.Key), l.Kind)
 		for _, part := range []string{l.For, l.Label, l.Note} {
 			if part != "" && part != "-" {
-				fmt.Fprintf(w, ", %s", program.Printable(part))
+				fmt.Fprintf(w, ", %s", quote(part))
 			}
 		}
 		if l.Next > 0 {

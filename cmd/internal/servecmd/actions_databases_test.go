@@ -2,12 +2,14 @@ package servecmd_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -31,6 +33,8 @@ func TestAnActionIsOnTheDatabaseOfItsPage(t *testing.T) {
 	assert.Equal(t, http.StatusUnprocessableEntity, a.status, "the session is of the other database: %+v", a)
 	a = prod.send(endToken, "prepare", request)
 	require.Equal(t, http.StatusOK, a.status, "%+v", a)
+	shown := clitest.Connect(t, dsn, "whoever").Config()
+	assert.Equal(t, fmt.Sprintf("It is on the database prod: %s on %s.", shown.Database, net.JoinHostPort(shown.Host, fmt.Sprint(shown.Port))), a.Effect[0])
 	assert.Equal(t, http.StatusConflict, staging.confirm(endToken, a.Confirm, "it hangs").status, "it was shown on the other page")
 	assert.Equal(t, "refused", c.last().Outcome)
 	assert.Equal(t, http.StatusForbidden, prod.send(askToken, "prepare", request).status)

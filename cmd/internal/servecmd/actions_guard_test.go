@@ -112,9 +112,7 @@ func TestAPageOfAnotherOriginCannotAct(t *testing.T) {
 func TestAConfirmationIsForOnePersonOnceAndForWhatItShowed(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
-	c.write(people + "other-0123456789abcdef role=end name=otto\n")
-	c.program.Signal(syscall.SIGHUP)
-	c.program.Saying(&c.program.Stderr, `msg="read again" what=audit`)
+	c.change(people + "other-0123456789abcdef role=end name=otto\n")
 	conn, pid := c.session("web-3", 1, 2)
 	request := fmt.Sprintf(`{"action":"terminate","session":%d}`, pid)
 	prepare := func() answer {
@@ -217,6 +215,8 @@ func TestPeopleAreReadAgainAndABadFileChangesNothing(t *testing.T) {
 	status, body := c.get(client, "")
 	assert.Equal(t, http.StatusUnauthorized, status)
 	assert.Contains(t, body, "Your token")
+	_, body = c.get(client, "incident?id=v-1&key=%3Cb%3E")
+	assert.Contains(t, body, `name="next" value="incident?id=v-1&amp;key=%3Cb%3E"`, "a link is followed after signing in")
 	c.signIn(client, endToken)
 	status, body = c.get(client, "")
 	assert.Equal(t, http.StatusOK, status)
@@ -321,8 +321,11 @@ func TestPeopleAreKnownByTheirCertificates(t *testing.T) {
 		require.NoError(t, response.Body.Close())
 		transport.CloseIdleConnections()
 		assert.Equal(t, want, response.StatusCode, who)
-		if who == "ann" {
+		switch who {
+		case "ann":
 			assert.Equal(t, "CN=ann", c.last().Who, "the audit has the certificate's subject")
+		case "stranger":
+			assert.Contains(t, c.last().Detail, "the certificate CN=stranger has no role")
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,9 +15,7 @@ func TestTheSharedViewHasNothingOfAPerson(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
 	names := map[string]string{lookToken: "person-who-looks", endToken: "person-who-ends"}
-	c.write(lookToken + " role=look name=person-who-looks\n" + endToken + " role=end name=person-who-ends\n")
-	c.program.Signal(syscall.SIGHUP)
-	c.program.Saying(&c.program.Stderr, `msg="read again" what=audit`)
+	c.change(lookToken + " role=look name=person-who-looks\n" + endToken + " role=end name=person-who-ends\n")
 	c.session("web-3", 1)
 	watch := func(token string) (status int, event string) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+"live?view=", http.NoBody)

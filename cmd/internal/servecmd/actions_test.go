@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -63,6 +64,14 @@ func newConsole(t *testing.T, flags ...string) *console {
 func (c *console) write(content string) {
 	c.t.Helper()
 	require.NoError(c.t, os.WriteFile(c.people, []byte(content), 0o600))
+}
+
+// change replaces the people, and returns when the program has read them.
+func (c *console) change(people string) {
+	c.t.Helper()
+	c.write(people)
+	c.program.Signal(syscall.SIGHUP)
+	c.program.Saying(&c.program.Stderr, `msg="read again" what=audit`)
 }
 
 // An answer is what the page answers to a script.

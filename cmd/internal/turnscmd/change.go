@@ -12,6 +12,12 @@ import (
 	"github.com/pglatch/pglatch/turns"
 )
 
+// What commands and the monitor's page say that they did, before the entity.
+const (
+	Interrupted = "interrupted the turn of"
+	PutBack     = "put back dead letters of"
+)
+
 func newInterrupt(app *program.App) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
@@ -37,7 +43,7 @@ Exit codes: 0 the turn was interrupted, 3 the entity has no running turn.`,
 		if err := t.Interrupt(ctx, t.key, reason); err != nil {
 			return t.post.fail(ctx, err)
 		}
-		return t.changed(app, "interrupted the turn of", nil, 0)
+		return t.changed(app, Interrupted, nil, 0)
 	}, turns.EntityRunning)
 }
 
@@ -45,7 +51,7 @@ Exit codes: 0 the turn was interrupted, 3 the entity has no running turn.`,
 type letterFunc func(ctx context.Context, number int64) error
 
 func newRetry(app *program.App) *cobra.Command {
-	return newLetters(app, "put back", (*turns.Mailbox).Retry, &cobra.Command{
+	return newLetters(app, PutBack, (*turns.Mailbox).Retry, &cobra.Command{
 		Use:   "retry KEY [NUMBER]",
 		Short: "Put dead letters of an entity back into its queue",
 		Long: `Put a dead letter back into its old place among the messages of its entity. Without a NUMBER,
@@ -57,7 +63,7 @@ Exit codes: 0 they were put back, 3 there is no such dead letter.`,
 }
 
 func newSkip(app *program.App) *cobra.Command {
-	return newLetters(app, "deleted", (*turns.Mailbox).Skip, &cobra.Command{
+	return newLetters(app, "deleted dead letters of", (*turns.Mailbox).Skip, &cobra.Command{
 		Use:   "skip KEY [NUMBER]",
 		Short: "Delete dead letters of an entity",
 		Long: `Delete a dead letter. Without a NUMBER, delete all dead letters of the entity. If a dead letter
@@ -113,7 +119,7 @@ func (t *target) letters(ctx context.Context, app *program.App, did string, numb
 	if len(numbers) == 0 {
 		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%w of %s in the mailbox %s", turns.ErrNotFound, t.key, t.name)}
 	}
-	return t.changed(app, did+" dead letters of", numbers, int64(len(numbers)))
+	return t.changed(app, did, numbers, int64(len(numbers)))
 }
 
 func newPurge(app *program.App) *cobra.Command {

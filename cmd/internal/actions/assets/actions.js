@@ -65,10 +65,10 @@
 
   function action() { return state && state.actions.find((a) => a.name === what.value); }
 
-  // The key that the page shows, or "".
+  // The key that the page shows, as commands take it, or "". What the page shows of a name may be the name of another key.
   function here() {
-    const h1 = document.body.dataset.view === "key" && document.querySelector("h1.key");
-    return h1 && h1.firstChild ? h1.firstChild.textContent.trim() : "";
+    const h1 = document.querySelector("h1.key");
+    return h1 && h1.dataset.key || "";
   }
 
   function offers(name) {
@@ -115,6 +115,12 @@
     refill();
   }
 
+  // The time of today, or a day with its time.
+  function when(time) {
+    const day = time.slice(0, 10), hour = time.slice(11, 19);
+    return day === new Date().toISOString().slice(0, 10) ? hour : day + " " + hour;
+  }
+
   function show() {
     who.replaceChildren("Signed in as ", make("strong", {}, state.person.name), ", with the role ", make("strong", {}, state.person.role));
     out.hidden = Boolean(state.person.certified);
@@ -125,7 +131,7 @@
     what.value = allowed.some((a) => a.name === old) ? old : allowed.length ? allowed[0].name : "";
     if (what.value !== old || !fields.children.length) choose();
     else refill();
-    rows.replaceChildren(...state.audit.map((e) => make("tr", {}, make("td", {}, e.time.slice(11, 19)), make("td", {}, e.who || "nobody known"),
+    rows.replaceChildren(...state.audit.map((e) => make("tr", {}, make("td", {}, when(e.time)), make("td", {}, e.who || "nobody known"),
       make("td", {}, e.action + (e.target ? ": " + e.target : "")), make("td", {}, e.why || ""), make("td", {}, e.outcome + (e.detail ? ": " + e.detail : "")))));
     if (state.problem) tell(state.problem);
   }
