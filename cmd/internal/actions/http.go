@@ -266,7 +266,8 @@ func (s *Server) serveDo(d *Database, w http.ResponseWriter, r *http.Request, wh
 	}
 	c, err := s.pending.use(d, body.Confirm, who.Name)
 	if err != nil {
-		s.refuseTo(w, r, who, http.StatusConflict, "do", "", err.Error())
+		s.note(r, who, Entry{Action: "do", Why: body.Why, Outcome: refused, Detail: err.Error()})
+		refuse(w, http.StatusConflict, err.Error())
 		return
 	}
 	k := d.kindOf(c.request.Action)

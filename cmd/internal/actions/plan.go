@@ -109,7 +109,7 @@ func (d *Database) target(k *kind, r Request) string {
 	case k.name == forceRelease && d.Leases != nil:
 		all = append(all, "lock server "+d.LockServer)
 	case d.Name != "":
-		all = append(all, "database "+d.Name)
+		all = append(all, fmt.Sprintf("database %s (%s)", d.Name, d.place()))
 	}
 	for _, f := range k.fields {
 		name := strings.TrimSuffix(f, "?")

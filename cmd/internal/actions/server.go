@@ -124,11 +124,16 @@ func (d *Database) where(r Request) []string {
 	if d.Name == "" || r.Action == forceRelease && d.Leases != nil {
 		return nil
 	}
-	where := "It is on the database " + d.Name
-	if cc, err := d.App.ConnConfig(); err == nil {
-		where += fmt.Sprintf(": %s on %s", quoted(cc.Database), net.JoinHostPort(cc.Host, strconv.Itoa(int(cc.Port))))
+	return []string{fmt.Sprintf("It is on the database %s: %s.", d.Name, d.place())}
+}
+
+// place says where the database is. Its label may have been that of another one.
+func (d *Database) place() string {
+	cc, err := d.App.ConnConfig()
+	if err != nil {
+		return "unknown" // its file of a password is gone
 	}
-	return []string{where + "."}
+	return quoted(cc.Database) + " on " + net.JoinHostPort(cc.Host, strconv.Itoa(int(cc.Port)))
 }
 
 // A result is what became of an action.
