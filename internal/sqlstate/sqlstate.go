@@ -25,7 +25,6 @@ const (
 	InvalidText          = "22P02"
 	LockNotAvailable     = "55P03"
 	NoTransaction        = "25P01"
-	ObjectInUse          = "55006"
 	OutOfMemory          = "53200" // of shared memory, too: the lock table is full
 	Privilege            = "42501"
 	ProgramLimitExceeded = "54000" // the queue of notifications is full, too

@@ -36,6 +36,9 @@ func CreateDatabase(ctx context.Context, admin string) (dsn string, err error) {
 	return withDatabase(admin, name)
 }
 
+// objectInUse is the SQLSTATE of a database that has sessions.
+const objectInUse = "55006"
+
 // DropDatabase drops the database of dsn, which CreateDatabase returned, and disconnects its clients.
 func DropDatabase(ctx context.Context, admin, dsn string) error {
 	config, err := pgx.ParseConfig(dsn)
@@ -49,7 +52,7 @@ func DropDatabase(ctx context.Context, admin, dsn string) error {
 		err = execute(ctx, admin, func(string) string {
 			return "DROP DATABASE IF EXISTS " + pgx.Identifier{config.Database}.Sanitize() + " WITH (FORCE)"
 		})
-		if sqlstate.Of(err) != sqlstate.ObjectInUse || ctx.Err() != nil {
+		if sqlstate.Of(err) != objectInUse || ctx.Err() != nil {
 			break
 		}
 	}
