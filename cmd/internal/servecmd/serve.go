@@ -162,21 +162,24 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	if err != nil {
 		return &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("--listen: %w", err)}
 	}
-	defer func() { err = errors.Join(err, free()) }()
+	defer func() {
+		_ = listener.Close()
+		err = errors.Join(err, free())
+	}()
 	election, err := s.election(app, opened, listener.Addr(), &config)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	server, err := leaseserver.New(config)
 	if err != nil {
-		return errors.Join(&program.ExitError{Code: program.ExitUsage, Err: err}, listener.Close())
+		return program.UsageError("%w", err)
 	}
 	if err := s.checkExposure(listener.Addr(), config); err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	if election != nil {
 		if err := election.Start(ctx); err != nil {
-			return errors.Join(program.Unavailable(ctx, err), listener.Close())
+			return program.Unavailable(ctx, err)
 		}
 		defer election.Stop()
 	}
