@@ -42,7 +42,7 @@ func Run(ctx context.Context, app *program.App, o Options, args []string) int {
 	var ran *ranError
 	var exit *program.ExitError
 	if !errors.As(err, &ran) && !errors.As(err, &exit) {
-		err = &program.ExitError{Code: program.ExitUsage, Err: err} // cobra's own: no command returned it
+		err = program.UsageError("%w", err) // cobra's own: no command returned it
 	}
 	return app.Report(ctx, err)
 }

@@ -114,7 +114,7 @@ func (c *claimFlags) claim(app *program.App, args []string) (lease.Claim, error)
 		return claim, program.UsageError("give --lease-id and --fencing-token, as acquire printed them")
 	}
 	if err := claim.Validate(); err != nil {
-		return claim, &program.ExitError{Code: program.ExitUsage, Err: err}
+		return claim, program.UsageError("%w", err)
 	}
 	return claim, nil
 }

@@ -81,7 +81,7 @@ func (t *terms) check(app *program.App, f *pflag.FlagSet, name string) error {
 		Name: name, Holder: ownerName(app, t.owner), TTL: t.TTL, Metadata: t.Metadata, LockDelay: t.LockDelay, MinHold: t.MinHold, IdempotencyKey: t.IdempotencyKey,
 	}
 	if err := r.Validate(); err != nil {
-		return &program.ExitError{Code: program.ExitUsage, Err: err}
+		return program.UsageError("%w", err)
 	}
 	given := 0
 	for _, flag := range []string{"slots", "shared", "exclusive"} {

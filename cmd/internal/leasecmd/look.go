@@ -117,7 +117,7 @@ func newList(app *program.App) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := request.Validate(); err != nil {
-				return &program.ExitError{Code: program.ExitUsage, Err: err}
+				return program.UsageError("%w", err)
 			}
 			client, err := server.Client(app, 0)
 			if err != nil {

@@ -39,7 +39,7 @@ func Direct(ctx context.Context, app *program.App) (client *leasehttp.Client, cl
 	}
 	if err != nil {
 		pool.Close()
-		return nil, nil, &program.ExitError{Code: program.ExitUsage, Err: err}
+		return nil, nil, program.UsageError("%w", err)
 	}
 	return client, func() { client.Close(); pool.Close() }, nil
 }

@@ -33,7 +33,7 @@ func (a *App) Key(args []string) (namespace.Key, error) {
 		return key, UsageError("%w: say its number with --namespace name=number, or in PGLATCH_NAMESPACES", err)
 	}
 	if err != nil {
-		return key, &ExitError{ExitUsage, err}
+		return key, UsageError("%w", err)
 	}
 	return key, nil
 }

@@ -51,7 +51,7 @@ func (p *post) fail(ctx context.Context, err error) error {
 	case errors.Is(err, turns.ErrNotFound), errors.Is(err, turns.ErrNotRunning):
 		return &program.ExitError{Code: program.ExitFree, Err: err}
 	case errors.Is(err, turns.ErrInvalid):
-		return &program.ExitError{Code: program.ExitUsage, Err: err}
+		return program.UsageError("%w", err)
 	}
 	err = program.Unavailable(ctx, err)
 	if refused, ok := errors.AsType[*session.RefusedError](err); ok && sqlstate.Of(err) == sqlstate.Privilege {
@@ -133,7 +133,7 @@ func (f *targetFlags) with(ctx context.Context, app *program.App, text string, d
 		}
 		key, err := name.Namespace.Text(entity)
 		if err != nil {
-			return &program.ExitError{Code: program.ExitUsage, Err: err}
+			return program.UsageError("%w", err)
 		}
 		box, err := p.open(ctx, name)
 		if err != nil {
