@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,11 +72,23 @@ type turnView struct {
 	Since        age
 }
 
+// shardOrders sort shards by a column.
+var shardOrders = map[string]func(a, b fleet.Shard) int{
+	"shard": func(a, b fleet.Shard) int { return cmp.Compare(a.Name, b.Name) },
+	"owner": func(a, b fleet.Shard) int { return cmp.Compare(nameless(a.Owner), nameless(b.Owner)) },
+	"pin":   func(a, b fleet.Shard) int { return cmp.Compare(nameless(a.Pin), nameless(b.Pin)) },
+}
+
 // fleetPage shows what runs beside locks.
 func fleetPage(_ context.Context, v *view, asked url.Values) {
 	v.Title = "Shards, ticks, turns"
 	v.Parts = []string{"fleet"}
-	v.Query.Find = strings.TrimSpace(asked.Get("find"))
+	v.Query.Find, v.Query.Sort = strings.TrimSpace(asked.Get("find")), asked.Get("sort")
+	if v.Query.Sort != "" && shardOrders[v.Query.Sort] == nil {
+		v.problem, v.status = "sort="+strconv.Quote(v.Query.Sort)+": use shard, owner or pin", http.StatusBadRequest
+		return
+	}
+	v.Heads = v.Query.heads(column{"Shard", "shard", false}, column{"Owner", "owner", false}, column{"Term", "", false}, column{"Pinned to", "pin", false})
 	v.Fleet = &fleetView{}
 	f := v.state.Fleet
 	if f == nil {
@@ -140,6 +154,9 @@ func (v *view) group(g *fleet.Group, has func(...string) bool) groupView {
 		}
 		return cmp.Compare(rank(a), rank(b))
 	})
+	if order := shardOrders[v.Query.Sort]; order != nil {
+		slices.SortStableFunc(all, order)
+	}
 	for _, s := range all {
 		if s.Pin != "" {
 			gv.Pins++

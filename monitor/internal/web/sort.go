@@ -8,7 +8,13 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
-// A head is the head of a column of the table of keys.
+// A column is one of a table.
+type column struct {
+	text, sort string // sort = "": the table cannot be sorted by it
+	number     bool
+}
+
+// A head is the head of a column.
 type head struct {
 	Text, Link string
 	Number     bool   // its cells are numbers
@@ -27,10 +33,13 @@ var orders = map[string]func(a, b *incident.Key) int{
 // holderName is what the column of holders shows of a key. Keys that nobody holds come last.
 func holderName(k *incident.Key) string {
 	if len(k.Holders) == 0 {
-		return "\U0010ffff"
+		return nameless("")
 	}
 	return firstHolder(k).Who()
 }
+
+// nameless returns a name to sort by. Those without a name come last.
+func nameless(name string) string { return cmp.Or(name, "\U0010ffff") }
 
 // sort sorts by the column of the query. Without one, those in trouble stay first.
 func (q *query) sort(keys []*incident.Key) {
@@ -56,22 +65,25 @@ func (q *query) link(changed map[string]string) string {
 	return "?" + values.Encode()
 }
 
-func (q *query) heads() (all []head) {
-	for _, h := range []struct {
-		text, sort string
-		number     bool
-	}{{"Key", "key", false}, {"Held by", "holder", false}, {"For", "held", true}, {"Waiting", "waiting", true}, {"Longest wait", "wait", true}} {
-		one := head{Text: h.text, Number: h.number}
-		if h.sort == q.Sort {
-			one.Link, one.Sorted = q.link(map[string]string{"sort": ""}), "descending"
-			if !h.number {
-				one.Sorted = "ascending"
-			}
-		} else {
-			one.Link = q.link(map[string]string{"sort": h.sort})
+// heads returns the heads of columns, which sort by them, or not any more.
+func (q *query) heads(columns ...column) (all []head) {
+	for _, c := range columns {
+		one := head{Text: c.text, Number: c.number}
+		switch c.sort {
+		case "":
+		case q.Sort:
+			one.Link, one.Sorted = q.link(map[string]string{"sort": ""}), map[bool]string{true: "descending", false: "ascending"}[c.number]
+		default:
+			one.Link = q.link(map[string]string{"sort": c.sort})
 		}
 		all = append(all, one)
 	}
+	return all
+}
+
+// keyHeads are the heads of the table of keys.
+func (q *query) keyHeads() []head {
+	all := q.heads(column{"Key", "key", false}, column{"Held by", "holder", false}, column{"For", "held", true}, column{"Waiting", "waiting", true}, column{"Longest wait", "wait", true})
 	worst := head{Text: "What is wrong"}
 	if worst.Link = q.link(map[string]string{"sort": ""}); q.Sort == "" {
 		worst.Link, worst.Sorted = "", "descending"

@@ -291,7 +291,7 @@ func now(_ context.Context, v *view, asked url.Values) {
 		}
 	}
 	v.Query.sort(found)
-	v.Heads = v.Query.heads()
+	v.Heads = v.Query.keyHeads()
 	v.All, v.Found = len(v.state.Sorted), len(found)
 	last := max(0, (len(found)-1)/perPage)
 	page := min(v.Query.Page, last)

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -170,6 +171,26 @@ func TestTheHeadsOfColumnsKeepAFilterThatIsTyped(t *testing.T) {
 	}
 	body := get(t, p, "/?sort=holder").Body.String()
 	assert.Contains(t, body, `aria-sort="ascending"><a href="?">Held by</a>`)
+}
+
+func TestShardsAreSortedByAColumnThatKeepsTheFilter(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(0)
+	w.fleet = &fleet.Fleet{Groups: []fleet.Group{{Name: "tenant=7", Shards: 3, Owned: 2, List: []fleet.Shard{
+		{Name: "acme-2", Owner: "web-2"}, {Name: "acme-1", Owner: "web-3", Pin: "web-1"}, {Name: "acme-3"},
+	}}}}
+	names := regexp.MustCompile(`acme-\d`)
+	for target, want := range map[string][]string{
+		"/fleet": {"acme-3", "acme-1", "acme-2"}, "/fleet?sort=shard": {"acme-1", "acme-2", "acme-3"}, "/fleet?sort=owner": {"acme-2", "acme-1", "acme-3"},
+		"/fleet?sort=pin": {"acme-1", "acme-3", "acme-2"}, "/fleet?sort=owner&find=web-3": {"acme-1"},
+	} {
+		assert.Equal(t, want, names.FindAllString(get(t, p, target).Body.String(), -1), target)
+	}
+	body := get(t, p, "/fleet?sort=owner&find=acme").Body.String()
+	assert.Contains(t, body, `aria-sort="ascending"><a href="?find=acme">Owner</a>`)
+	assert.Contains(t, body, `<a href="?find=acme&amp;sort=shard">Shard</a>`)
+	assert.Contains(t, body, `<input type="hidden" name="sort" value="owner">`)
+	assert.Equal(t, http.StatusBadRequest, get(t, p, "/fleet?sort=held").Code)
 }
 
 // An update is what the stream sends.
