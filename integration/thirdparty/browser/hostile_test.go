@@ -22,7 +22,7 @@ import (
 func TestAHostileKeyIsTextInLinksOrdersAndCopies(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, ApplicationName: "billing-1", Answer: introspect.Config{Service: "billing"}})
+	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, ApplicationName: "billing-1", Wait: advisory.NoTimeout, Answer: introspect.Config{Service: "billing"}})
 	require.NoError(t, err)
 	t.Cleanup(locker.Close)
 	markup, quoted := "</script><img src=x onerror=document.title='pwned'>", "it's; pglatch terminate 1."
@@ -34,20 +34,23 @@ func TestAHostileKeyIsTextInLinksOrdersAndCopies(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = lock.Release() })
 	}
-	psql := pgtest.Connect(t, dsn)
-	_, err = psql.Exec(t.Context(), "SELECT pg_advisory_lock(1, 1)")
+	const lock = "SELECT pg_advisory_lock(77, 1)"
+	psql, other := pgtest.Connect(t, dsn), pgtest.Connect(t, dsn)
+	_, err = psql.Exec(t.Context(), lock)
 	require.NoError(t, err)
 	ctx, leave := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
-	for _, name := range []string{markup, "1"} {
-		waiting.Go(func() {
-			key, err := orders.Text(name)
-			if err == nil {
-				_, err = locker.Acquire(ctx, key)
-			}
-			assert.ErrorIs(t, err, context.Canceled)
-		})
-	}
+	waiting.Go(func() {
+		_, err := other.Exec(ctx, lock)
+		assert.Error(t, err)
+	})
+	waiting.Go(func() {
+		key, err := orders.Text(markup)
+		if err == nil {
+			_, err = locker.Acquire(ctx, key)
+		}
+		assert.ErrorIs(t, err, context.Canceled)
+	})
 	t.Cleanup(func() { leave(); waiting.Wait() })
 	address := serve(t, monitor.Config{DSN: dsn, LongHold: time.Second})
 	b := browse(t)
@@ -73,7 +76,7 @@ func TestAHostileKeyIsTextInLinksOrdersAndCopies(t *testing.T) {
 	require.Len(t, keys, len(names)+1)
 	for _, link := range links {
 		b.open(link)
-		b.until("[data-part=incident] .card", "order/")
+		b.until("[data-part=incident] .card", " held ")
 		whole(link)
 	}
 	b.open(address + "?sort=key&find=order/a")
