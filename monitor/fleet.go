@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -23,10 +24,14 @@ const (
 // mostShown is how many characters of a text of others are shown.
 const mostShown = 160
 
+// notRead is the problem of a Fleet after which the tables could not be read.
+const notRead = "the tables of shards, ticks, turns and leases did not answer, and this is what they had before"
+
 // A fleetState is the newest Fleet, read in the background.
 type fleetState struct {
 	mu      sync.Mutex
-	newest  *fleet.Fleet
+	newest  *fleet.Fleet   // nil = none was read yet
+	old     *fleet.Fleet   // the newest with the problem that it was not read again; nil = it was
 	spaces  *namespace.Set // of its groups and mailboxes
 	read    time.Time      // the last read, by the local clock
 	reading bool
@@ -59,7 +64,7 @@ func (m *Monitor) fleetNow() (*fleet.Fleet, *namespace.Set) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.newest, s.spaces
+	return cmp.Or(s.old, s.newest), s.spaces
 }
 
 // readFleet reads the tables once.
@@ -74,10 +79,14 @@ func (m *Monitor) readFleet() {
 		m.config.Logger.Info("fleet_not_read", slog.Any("error", err))
 	}
 	s.reading, s.failing = false, err != nil
-	if err == nil {
+	switch {
+	case err == nil:
 		s.spaces = spaces(&f)
 		m.legible(&f)
-		s.newest = &f
+		s.newest, s.old = &f, nil
+	case s.newest != nil && s.old == nil:
+		s.old = new(*s.newest)
+		s.old.Problems = append(slices.Clip(s.old.Problems), notRead)
 	}
 	if s.read.IsZero() {
 		close(s.first)
