@@ -4,10 +4,6 @@ package incident
 
 import (
 	"context"
-	"crypto/ecdh"
-	"crypto/hpke"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -165,44 +161,6 @@ func (s *site) loseStandby(dsn string) (end func()) {
 	return func() { set("ALTER SYSTEM RESET synchronous_standby_names"); cancel() }
 }
 
-// clock is a process that answers from a host whose clock is ahead of the others.
-func (s *site) clock(host string, ahead time.Duration) (end func()) {
-	s.t.Helper()
-	conn := s.session(s.dsn, introspect.ListenerPrefix+host, "LISTEN pglatch_ask")
-	ctx, cancel := context.WithCancel(s.ctx)
-	s.work.Go(func() {
-		for {
-			n, err := conn.WaitForNotification(ctx)
-			if err != nil {
-				return // it has closed the connection
-			}
-			var call struct {
-				Reply    string
-				Key      []byte
-				Question json.RawMessage
-			}
-			if json.Unmarshal([]byte(n.Payload), &call) != nil || call.Question == nil {
-				continue
-			}
-			answer := introspect.Answer{Process: introspect.Process{ID: host, Service: "web", Host: host, PID: 1, Clock: time.Now().Add(ahead)}}
-			text, err := json.Marshal(map[string]any{"answer": answer})
-			if !assert.NoError(s.t, err) {
-				return
-			}
-			key, err := hpke.DHKEM(ecdh.X25519()).NewPublicKey(call.Key)
-			if !assert.NoError(s.t, err) {
-				return
-			}
-			sealed, err := hpke.Seal(key, hpke.HKDFSHA256(), hpke.AES128GCM(), []byte("pglatch answer 1"), text)
-			if !assert.NoError(s.t, err) {
-				return
-			}
-			_, _ = conn.Exec(ctx, "SELECT pg_notify($1, $2)", call.Reply, "1/1 "+base64.StdEncoding.EncodeToString(sealed))
-		}
-	})
-	return cancel
-}
-
 // as is the DSN of another role.
 func as(t *testing.T, dsn, role string) string {
 	t.Helper()
@@ -233,6 +191,8 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 		"max_connections": "20", "max_locks_per_transaction": "20", "max_prepared_transactions": "0",
 	}})
 	dsn := server.DSN("postgres")
+	clock := service.NewClock(t)
+	skewed := pgtest.StartServer(t, pgserver.Options{Env: clock.Env}).DSN("postgres")
 	ctx, cancel := context.WithCancel(t.Context())
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
@@ -244,7 +204,7 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 	require.NoError(t, err)
 	s.session(dsn, "old", "CREATE ROLE looker LOGIN")
 	leases, gone := clitest.ServeConfig(t, leaseserver.Config{Store: leasetest.NewStore()}), clitest.ServeConfig(t, leaseserver.Config{Store: leasetest.NewStore()})
-	c := openConsole(t, map[string]string{"fleet": dsn, "small": small.DSN("postgres"), "old": as(t, old, "looker")}, "--server", "leases="+leases.URL, "--server", "gone="+gone.URL)
+	c := openConsole(t, map[string]string{"fleet": dsn, "small": small.DSN("postgres"), "clock": skewed, "old": as(t, old, "looker")}, "--server", "leases="+leases.URL, "--server", "gone="+gone.URL)
 	d := desk{t: t, dsn: dsn, run: replay.Start(t, "incident")}
 	stopped, hung := d.start("stopped", dsn), d.start("hung", dsn)
 	ours := s.locker("ours", introspect.Config{})
@@ -252,6 +212,10 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 	stopped.tell("hold 298") // processes answer from their first lock on
 	hung.tell("hold 299")
 	s.answering("stopped", "hung")
+	d.start("clerk", skewed).tell("hold 1")
+	beside := *s
+	beside.dsn = skewed
+	beside.answering("clerk")
 	waiters := soak.Size(t, 200, 2000)
 	hold := func(l *advisory.Locker, id string) *advisory.Lock { return s.acquire(l, order(id)) }
 	taken := func(who *pgx.Conn, id string, waits bool) func() {
@@ -382,7 +346,10 @@ func TestEveryToolNamesEachFault(t *testing.T) {
 		&fault{name: "a synchronous standby is missing", in: "small", verdict: "commits-wait", words: []string{"shop", "missing"}, begin: func() func() {
 			return s.loseStandby(small.DSN("postgres"))
 		}},
-		&fault{name: "a clock is 7 s off", verdict: "clocks", words: []string{"web-7 is ", "ahead of"}, begin: func() func() { return s.clock("web-7", 7*time.Second) }},
+		&fault{name: "the clock of a server is 7 s off", in: "clock", verdict: "clocks", words: []string{" s behind PostgreSQL's host"}, begin: func() func() {
+			clock.Set(t, 7*time.Second)
+			return func() { clock.Set(t, 0) }
+		}},
 		&fault{name: "the table of an election is too old", verdict: "no-leader", words: []string{"archive", "node-old", "written"}, begin: func() func() {
 			s.session(dsn, "old", postgres.Schema("old_election"), "ALTER TABLE old_election DROP COLUMN written")
 			return s.candidate("archive", "node-old", jobs.ID(7), func(c *postgres.Config) { c.Table, c.CreateTable = "old_election", false })
