@@ -68,7 +68,7 @@ func exported(t *testing.T) map[string]map[string]bool {
 	all := make(map[string]map[string]bool)
 	for name, labels := range map[string][]string{ // of a monitor's page
 		"pglatch_monitor_up": {"database"}, "pglatch_tables_unread": {"database"}, "pglatch_verdict": {"database", "name", "severity"}, "pglatch_shards_free": {"database", "group"},
-		"pglatch_ticks_missed": {"database", "job_name"}, "pglatch_lock_server_up": {"server"}, "pglatch_lock_server_leases": {"server", "state"}, "pglatch_lock_server_waiters": {"server"},
+		"pglatch_ticks_missed": {"database", "job_name"}, "pglatch_leases": {"database", "state"}, "pglatch_lock_server_up": {"server"}, "pglatch_lock_server_leases": {"server", "state"}, "pglatch_lock_server_waiters": {"server"},
 	} {
 		all[name] = map[string]bool{"instance": true, "job": true, "pod": true}
 		for _, label := range labels {

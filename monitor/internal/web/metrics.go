@@ -12,7 +12,7 @@ import (
 var severities = []incident.Severity{incident.Critical, incident.Warning, incident.Note}
 
 // metrics are gauges of some databases in the text format of Prometheus.
-type metrics struct{ up, verdicts, unread, free, missed, servers, leases, waiters strings.Builder }
+type metrics struct{ up, verdicts, unread, free, missed, stored, servers, leases, waiters strings.Builder }
 
 // escaped makes text fit for the value of a label.
 var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
@@ -60,6 +60,16 @@ func (m *metrics) add(database string, state *State) {
 		j := &state.Fleet.Jobs[i]
 		fmt.Fprintf(&m.missed, "pglatch_ticks_missed{job_name=\"%s\",database=\"%s\"} %d\n", escaped.Replace(j.Name), database, len(j.Missed))
 	}
+	if len(state.Fleet.Leases) == 0 { // perhaps the database is no store
+		return
+	}
+	leases := map[string]int{}
+	for i := range state.Fleet.Leases {
+		leases[strings.ToLower(state.Fleet.Leases[i].State)]++
+	}
+	for _, state := range []string{"held", "expired"} {
+		fmt.Fprintf(&m.stored, "pglatch_leases{database=\"%s\",state=\"%s\"} %d\n", database, state, leases[state])
+	}
 }
 
 // addServer adds a lock server.
@@ -93,6 +103,7 @@ func (m *metrics) write(w http.ResponseWriter) {
 		{"pglatch_tables_unread", "Problems of reading the tables of shards, ticks, turns and leases; 0 = all were read.", &m.unread},
 		{"pglatch_shards_free", "Shards of the group that nobody owns.", &m.free},
 		{"pglatch_ticks_missed", "Ticks among the newest of the job that nobody ran, if its ticks are equally far apart.", &m.missed},
+		{"pglatch_leases", "Leases in the tables of the database, by state, among the first 1,000.", &m.stored},
 		{"pglatch_lock_server_up", "1 if the lock server answers the monitor.", &m.servers},
 		{"pglatch_lock_server_leases", "Leases of the lock server, by state, among the first 1,000.", &m.leases},
 		{"pglatch_lock_server_waiters", "Requests that wait for a lease of the lock server, of the first 1,000.", &m.waiters},

@@ -324,6 +324,17 @@ func TestAMetricCountsTablesThatWereNotRead(t *testing.T) {
 	}
 }
 
+func TestAMetricCountsTheLeasesOfADatabase(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(0)
+	w.fleet = &fleet.Fleet{}
+	assert.NotContains(t, get(t, p, "/metrics").Body.String(), "pglatch_leases", "perhaps there is no store")
+	w.fleet = &fleet.Fleet{Leases: []fleet.Lease{{Name: "a", State: "HELD"}, {Name: "b", State: "FREE"}, {Name: "c", State: "HELD"}}}
+	body := get(t, p, "/metrics").Body.String()
+	assert.Contains(t, body, "pglatch_leases{database=\"\",state=\"held\"} 2\n")
+	assert.Contains(t, body, "pglatch_leases{database=\"\",state=\"expired\"} 0\n")
+}
+
 func TestACardNamesWhoAndLinksItsKeys(t *testing.T) {
 	t.Parallel()
 	_, p := newWorld(8)
