@@ -123,7 +123,7 @@ type Turn struct {
 	Age     time.Duration `json:"age_ns"`
 }
 
-// A Lease is a lease in the database's store.
+// A Lease is a lease in the database's store, or of a lock server.
 type Lease struct {
 	Name     string        `json:"name"`
 	State    string        `json:"state"` // "HELD", "FREE", "EXPIRED"
@@ -131,4 +131,6 @@ type Lease struct {
 	Token    uint64        `json:"token"`
 	Acquired time.Time     `json:"acquired,omitzero"`
 	Left     time.Duration `json:"left_ns,omitempty"`
+	// Waiters is how many requests wait for it; nil = unknown. Only a lock server knows: a table does not have them.
+	Waiters *int `json:"waiters,omitempty"`
 }

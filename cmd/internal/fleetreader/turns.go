@@ -42,9 +42,14 @@ func (r *Reader) readLeases(ctx context.Context, f *fleet.Fleet) error {
 			f.More = true
 			return nil
 		}
-		f.Leases = append(f.Leases, fleet.Lease{
-			Name: record.Name, State: record.State.String(), Holder: record.Holder, Token: record.Token, Acquired: record.AcquiredAt, Left: record.Remaining,
-		})
+		f.Leases = append(f.Leases, LeaseOf(record))
 	}
 	return nil
+}
+
+// LeaseOf returns the lease of a record.
+func LeaseOf(r lease.Record) fleet.Lease {
+	return fleet.Lease{
+		Name: r.Name, State: r.State.String(), Holder: r.Holder, Token: r.Token, Acquired: r.AcquiredAt, Left: r.Remaining, Waiters: r.Waiters,
+	}
 }

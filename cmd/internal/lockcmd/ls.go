@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglatch/pglatch/cmd/internal/lockserver"
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
@@ -22,6 +24,7 @@ type list struct {
 	Keys   []*overview.Row     `json:"keys"`
 	Silent []introspect.Silent `json:"silent,omitempty"`
 	Fleet  *fleet.Fleet        `json:"fleet,omitempty"`
+	Leases []fleet.Lease       `json:"server_leases,omitempty"` // of the lock server of --server
 
 	Problems []string `json:"problems,omitempty"` // why tables were not read
 }
@@ -44,17 +47,22 @@ or is cut off.
 Without an argument and without filters, the list also shows the groups of shards, the
 ticks, the mailboxes and the leases of the database, if it has their tables. Tables also give
 names to locks whose keys are hashes. If the role may not read a table, standard error says
-so, and -o json has it as "problems".
+so, and -o json has it as "problems". With --server it shows the first 1,000 leases of a lock
+server too, and how many requests wait for each; -o json has them as "server_leases". The
+tables of a store do not say who waits.
 
 With -o json the output is the document that the web monitor serves, plus the table's rows
 as "keys". With -o jsonl each line is one lock of one session.`,
 		Example: `  pglatch ls                         # all keys
   pglatch ls order/                  # those of a namespace
   pglatch ls --longer-than 5m --sort wait
-  pglatch ls --app billing --waiting`,
+  pglatch ls --app billing --waiting
+  pglatch ls --server https://locks.internal`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := addFilter(app, cmd, overview.ByKey)
+	var server leaseLister
+	server.addFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.check(); err != nil {
 			return err
@@ -64,6 +72,10 @@ as "keys". With -o jsonl each line is one lock of one session.`,
 				return err
 			}
 		}
+		if err := server.open(app); err != nil {
+			return err
+		}
+		defer server.close()
 		v, err := lookup.Once(cmd.Context(), app)
 		if err != nil {
 			return err
@@ -78,6 +90,7 @@ as "keys". With -o jsonl each line is one lock of one session.`,
 		}
 		held := len(v.Locks)
 		rows := f.apply(&v, selected)
+		leases, unread := server.read(cmd.Context())
 		shown := v.Fleet
 		if len(args) > 0 || f.filters() {
 			shown = nil
@@ -86,12 +99,12 @@ as "keys". With -o jsonl each line is one lock of one session.`,
 			tellNone(app, held)
 		}
 		return errors.Join(app.Print(program.Output{
-			Document: list{v.Snapshot, rows, v.Answers.Silent, shown, v.Unread()}, Lines: program.Lines(v.Locks),
+			Document: list{v.Snapshot, rows, v.Answers.Silent, shown, leases, v.Unread()}, Lines: program.Lines(v.Locks),
 			Text: program.Text(func(w *bytes.Buffer) {
 				writeRows(app, w, rows, v)
-				writeFleet(app, w, shown)
+				writeSections(app, w, slices.Concat(overview.Fleet(shown), overview.ServerLeases(leases)))
 			}),
-		}), v.Primary())
+		}), v.Primary(), lockserver.Error(cmd.Context(), unread))
 	}
 	return cmd
 }
@@ -124,9 +137,9 @@ func writeRows(app *program.App, w *bytes.Buffer, rows []*overview.Row, v lookup
 	}
 }
 
-// writeFleet writes what the tables have, as one table for each idea.
-func writeFleet(app *program.App, w *bytes.Buffer, f *fleet.Fleet) {
-	for _, s := range overview.Fleet(f) {
+// writeSections writes one table for each idea.
+func writeSections(app *program.App, w *bytes.Buffer, all []overview.Section) {
+	for _, s := range all {
 		fmt.Fprintln(w)
 		t := app.NewTable(s.Header...)
 		for _, line := range s.Lines {

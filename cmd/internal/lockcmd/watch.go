@@ -5,6 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/gdamore/tcell/v3"
@@ -31,6 +33,7 @@ func checkInterval(d time.Duration) error {
 type watcher struct {
 	app      *program.App
 	filter   *filter
+	server   leaseLister
 	interval time.Duration
 	rows     int
 }
@@ -43,8 +46,8 @@ func NewWatch(app *program.App) *cobra.Command {
 		Short: "Show the locks live",
 		Long: `Show the locked keys live on a terminal, one line per key, as ls does. Arrow keys, page up
 and page down move; enter opens a key, and esc closes it; s changes the sort order; / filters
-by part of a key, a name or a label; f shows shards, ticks, mailboxes and leases; q and
-Ctrl-C quit.
+by part of a key, a name or a label; f shows shards, ticks, mailboxes and leases, with
+--server also those of a lock server and their waiters; q and Ctrl-C quit.
 
 Without a terminal, and with -o json or jsonl, watch writes a line of JSON for each change
 of one session's lock. It starts with the locks that exist, and then reports "held",
@@ -56,6 +59,7 @@ reports that and retries. SIGINT or SIGTERM ends it with exit code 0.`,
 		RunE:    w.run,
 	}
 	w.filter = addFilter(app, cmd, overview.ByTrouble)
+	w.server.addFlag(cmd)
 	cmd.Flags().DurationVar(&w.interval, "interval", time.Second, "interval of updates, at least 250ms")
 	cmd.Flags().IntVar(&w.rows, "rows", 0, "maximum number of keys on a terminal (default: all)")
 	return cmd
@@ -77,6 +81,9 @@ func (w *watcher) run(cmd *cobra.Command, _ []string) error {
 			return w.onScreen(ctx, screen)
 		}
 	}
+	if len(w.server.flags.URLs) > 0 {
+		return program.UsageError(`--server needs a terminal, where the key f shows leases: for a script, run "pglatch ls -o json --server"`)
+	}
 	return w.writeChanges(ctx)
 }
 
@@ -87,6 +94,10 @@ func (w *watcher) onScreen(ctx context.Context, screen tcell.Screen) error {
 		return err
 	}
 	defer looker.Close()
+	if err := w.server.open(w.app); err != nil {
+		return err
+	}
+	defer w.server.close()
 	first := w.look(ctx, looker)
 	if first.Err != nil {
 		return interrupted(ctx, first.Err)
@@ -113,11 +124,18 @@ func (w *watcher) feed(ctx context.Context, looker *lookup.Looker, data chan<- w
 }
 
 func (w *watcher) look(ctx context.Context, looker *lookup.Looker) watchui.Data {
+	var leases []overview.Section
+	var reading sync.WaitGroup
+	reading.Go(func() { leases = w.server.sections(w.server.read(ctx)) })
 	v, err := ofPrimary(looker.Judge(ctx))
+	reading.Wait()
 	if err != nil {
 		return watchui.Data{Err: err}
 	}
-	d := watchui.Data{Verdicts: v.Verdicts, Database: v.Server.Database, At: v.Server.Now, Fleet: overview.Fleet(v.Fleet), Rows: w.filter.apply(&v, lookup.Selection{})}
+	d := watchui.Data{
+		Verdicts: v.Verdicts, Database: v.Server.Database, At: v.Server.Now, Rows: w.filter.apply(&v, lookup.Selection{}),
+		Fleet: slices.Concat(overview.Fleet(v.Fleet), leases),
+	}
 	for _, s := range v.Answers.Silent {
 		d.Silent = append(d.Silent, s.ApplicationName)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,9 @@ import (
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 // has reports whether the screen shows all texts: what is drawn at once can be seen in parts.
@@ -98,6 +102,24 @@ func TestWatchEndsOnCtrlCAndOnASignal(t *testing.T) {
 		end(x)
 		require.Zero(t, x.Wait())
 	}
+}
+
+func TestWatchShowsTheLeasesOfALockServerAndWhyItCannot(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	_, err := store.Acquire(t.Context(), lease.AcquireRequest{Name: "printer\x1b[31m", Holder: "kiosk-1", TTL: time.Hour})
+	require.ErrorIs(t, err, lease.ErrInvalid, "no name breaks a terminal")
+	_, err = store.Acquire(t.Context(), lease.AcquireRequest{Name: "printer", Holder: "kiosk-1", TTL: time.Hour})
+	require.NoError(t, err)
+	server := clitest.ServeConfig(t, leaseserver.Config{Store: store})
+	x := clitest.StartOnTerminal(t, clitest.At(pgtest.DSN(t)), 100, 24, "watch", "--interval", "250ms", "--server", server.URL)
+	x.Shows(has("nothing is locked"))
+	x.Types("f")
+	x.Shows(has("LEASE OF SERVER", "WAITERS", "kiosk-1"))
+	server.Close()
+	x.Shows(has("NOT READ", "the lock server"))
+	x.Types("q")
+	assert.Zero(t, x.Wait())
 }
 
 func TestWatchOnATerminalSaysThatTheDatabaseDoesNotAnswer(t *testing.T) {

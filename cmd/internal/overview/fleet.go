@@ -36,12 +36,40 @@ func Fleet(f *fleet.Fleet) (all []Section) {
 	if f == nil {
 		return nil
 	}
-	for _, s := range []Section{groups(f), jobs(f), mailboxes(f), leases(f)} {
+	leases := Section{Header: []string{"LEASE", "STATE", "HOLDER", "TOKEN", "LEFT"}}
+	for _, l := range f.Leases {
+		leases.lease(l)
+	}
+	for _, s := range []Section{groups(f), jobs(f), mailboxes(f), leases} {
 		if len(s.Lines) > 0 {
 			all = append(all, s)
 		}
 	}
 	return all
+}
+
+// ServerLeases returns the section of a lock server's leases, if it has any. In contrast to a table, a server knows who
+// waits.
+func ServerLeases(all []fleet.Lease) []Section {
+	s := Section{Header: []string{"LEASE OF SERVER", "STATE", "HOLDER", "TOKEN", "LEFT", "WAITERS"}}
+	for _, l := range all {
+		waiters := ""
+		if l.Waiters != nil && *l.Waiters > 0 {
+			waiters = strconv.Itoa(*l.Waiters)
+		}
+		s.lease(l, waiters)
+	}
+	if len(s.Lines) == 0 {
+		return nil
+	}
+	return []Section{s}
+}
+
+// Unread returns the section of what was not read, with the reason.
+func Unread(what, why string) Section {
+	s := Section{Header: []string{"NOT READ", "WHY"}}
+	s.add(true, what, why)
+	return s
 }
 
 func groups(f *fleet.Fleet) Section {
@@ -107,16 +135,12 @@ func mailboxes(f *fleet.Fleet) Section {
 	return s
 }
 
-func leases(f *fleet.Fleet) Section {
-	s := Section{Header: []string{"LEASE", "STATE", "HOLDER", "TOKEN", "LEFT"}}
-	for _, l := range f.Leases {
-		left := ""
-		if l.Left > 0 {
-			left = Duration(l.Left)
-		}
-		s.add(l.State == "EXPIRED", l.Name, strings.ToLower(l.State), l.Holder, strconv.FormatUint(l.Token, 10), left)
+func (s *Section) lease(l fleet.Lease, more ...string) {
+	left := ""
+	if l.Left > 0 {
+		left = Duration(l.Left)
 	}
-	return s
+	s.add(l.State == "EXPIRED", append([]string{l.Name, strings.ToLower(l.State), l.Holder, strconv.FormatUint(l.Token, 10), left}, more...)...)
 }
 
 func day(t time.Time) string {
