@@ -26,7 +26,7 @@ NESTED_PLAIN := leader/kubernetes adapters/clientgolock cmd/pglatch-kubernetes e
 PURE := internal/locktable leader/shards/internal/plan
 # All others; all, if there is no race detector.
 TESTED := $(if $(RACE),$$($(GO) list ./... | grep -v $(foreach p,$(PURE),-e '/$(p)$$')),./...)
-# Each nested module once.
+# Each nested module once. One run of the linter for all, in a workspace, looks at what they share once.
 LINTED := $(filter-out integration/% examples/%,$(NESTED) $(NESTED_PLAIN)) integration/thirdparty examples/thirdparty
 # The packages with the slowest tests start first. go test ignores that they are listed twice.
 SLOW := ./docs ./advisory ./turns/turnstest ./leader/shards/postgres ./once/postgres ./lease/postgres ./lease/sqlite ./leader/postgres ./internal/pgsession ./clients ./middleware ./monitor ./lease/leaseserver \
@@ -228,8 +228,10 @@ house: ## draw which packages import which, by the floors of CONTRIBUTING.md; ma
 
 .PHONY: lint
 lint: ## lint and vet with the pinned linter, and look for sentences that are hard to read
-	$(TRY) try $(GO) run -C tools ./cmd/prose ..; try $(TOOL) golangci-lint run ./...; for m in $(LINTED); do \
-		try env -C $$m $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run -c $(CURDIR)/.golangci.yml ./...; done $(TRY_END)
+	@mkdir -p dist && rm -f dist/lint.work*
+	@GOWORK=$(CURDIR)/dist/lint.work $(GO) work init $(addprefix $(CURDIR)/,. $(LINTED))
+	$(TRY) try $(GO) run -C tools ./cmd/prose ..; \
+		linter=$$($(TOOL) -n golangci-lint); GOWORK=$(CURDIR)/dist/lint.work try $$linter run ./... $(addprefix ./,$(addsuffix /...,$(LINTED))) $(TRY_END)
 
 # Packages that programs are built from. The others are for tests and demos, which need Unix.
 PRODUCTION = $$($(GO) list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v -e /internal/test/ -e /examples/)
