@@ -24,16 +24,21 @@ import (
 func besideAnother(t *testing.T, version func(active http.Handler) http.Handler) (forwards servetest.Peer) {
 	t.Helper()
 	peers := newPeers(t, 2, -1)
-	other := httptest.NewUnstartedServer(version(peers[0].Server.Handler()))
+	active := version(peers[0].Server.Handler())
+	var asked atomic.Bool
+	other := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == "/v1/locks/job" {
+			asked.Store(true)
+		}
+		active.ServeHTTP(w, r)
+	}))
 	peers[0].Server.Configure(other.Config)
 	other.Start()
 	t.Cleanup(other.Close)
 	peers[1].Election.Believe(other.URL)
-	servetest.AwaitMetric(t, peers[1].Server, "lock_server_forwards", 1)
-	before := forwarded(t, peers[1], "answered")
-	await.Until(t, servetest.Bound, func() bool { // it is asked now, and not the one behind it
+	await.Until(t, servetest.Bound, func() bool { // until then the one behind it may be asked
 		send(t, peers[1].HTTP, http.MethodGet, "/v1/locks/job", "")
-		return forwarded(t, peers[1], "answered") > before
+		return asked.Load()
 	})
 	return peers[1]
 }
