@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest/service"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/driver"
@@ -208,4 +209,35 @@ func TestAnIdleNodeSendsAtMostThreeStatementsForEachLookWhateverItOwns(t *testin
 			assert.True(t, within, "at most three statements for each look")
 		})
 	}
+}
+
+func TestAClockThatIsSetBackCostsNoShardAndOneThatIsSetForwardDoes(t *testing.T) {
+	t.Parallel()
+	const n = 12
+	clock := service.NewClock(t)
+	server := pgtest.StartServer(t, pgserver.Options{Env: clock.Env})
+	_, w := run(t, newBackend(t, server.DSN(""), nil), n, func(c *shards.Config) { c.LeaseDuration = 15 * time.Second })
+	counts := func(want, least int) func() bool {
+		return func() bool { owned, lost := w.counts(); return owned == want && lost >= least }
+	}
+	eventually(t, counts(n, 0), "all are owned")
+	judge := newJudge(t, server.DSN(""))
+	clock.Set(t, -time.Hour)
+	last := func() time.Time {
+		return dbtest.Ask[time.Time](judge, `SELECT min(query_start) FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'`)
+	}
+	before := last()
+	eventually(t, func() bool { return !last().Equal(before) }, "a renewal")
+	owned, lost := w.counts()
+	require.Equal(t, n, owned)
+	require.Zero(t, lost, "the control of what follows, too")
+
+	ahead := time.Duration(0)
+	eventually(t, func() bool { // a single step can come after the server's timer has rung
+		ahead += time.Hour
+		clock.Set(t, ahead)
+		_, lost := w.counts()
+		return lost > 0
+	}, "the server ends a session")
+	eventually(t, counts(n, 1), "all are owned again, in later terms")
 }
