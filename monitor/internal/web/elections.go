@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -37,6 +38,9 @@ type handOverView struct {
 // A leasesView is the leases of a store.
 type leasesView struct {
 	Leases []leaseView
+
+	LeaseHeads []head
+
 	More   bool
 	Failed bool
 }
@@ -45,12 +49,26 @@ type leaseView struct {
 	Name, State, Holder, Acquired, Left string
 	Token                               uint64
 	Waiters                             *int // nil = unknown
+
+	left time.Duration
+}
+
+// waiting returns the number of waiters, -1 = unknown.
+func (l leaseView) waiting() int {
+	if l.Waiters == nil {
+		return -1
+	}
+	return *l.Waiters
 }
 
 // elections shows elections, and leases.
-func elections(ctx context.Context, v *view, _ url.Values) {
+func elections(ctx context.Context, v *view, asked url.Values) {
 	v.Title = "Elections and leases"
 	v.Parts = []string{"elections"}
+	if v.problem = v.Query.readSort(asked, leaseColumns.names()...); v.problem != "" {
+		v.status = http.StatusBadRequest
+		return
+	}
 	for _, e := range v.state.Picture.Elections {
 		v.Elections = append(v.Elections, v.election(e))
 	}
@@ -114,7 +132,7 @@ const leasesShown = 200
 func (v *view) leases(ctx context.Context) *leasesView {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	lv := new(leasesView)
+	lv := &leasesView{LeaseHeads: leaseColumns.heads(&v.Query)}
 	for record, err := range v.page.config.Leases(ctx, lease.ListRequest{Limit: leasesShown + 1}) {
 		if err != nil {
 			lv.Failed = true
@@ -126,13 +144,14 @@ func (v *view) leases(ctx context.Context) *leasesView {
 		}
 		lv.Leases = append(lv.Leases, leaseOf(record))
 	}
+	leaseColumns.sort(&v.Query, lv.Leases)
 	return lv
 }
 
 func leaseOf(r lease.Record) leaseView {
 	l := leaseView{Name: legible.Quote(r.Name, nameShown), Holder: legible.Quote(r.Holder, nameShown), State: strings.ToLower(r.State.String()), Token: r.Token, Acquired: day(r.AcquiredAt), Waiters: r.Waiters}
 	if r.State == lease.Held {
-		l.Left = incident.Age(r.Remaining.Truncate(time.Second))
+		l.left, l.Left = r.Remaining, incident.Age(r.Remaining.Truncate(time.Second))
 	}
 	return l
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,8 +24,11 @@ type fleetView struct {
 	Jobs      []jobView
 	Mailboxes []mailboxView
 	Leases    []leaseView
+	Left      int // leases that are not listed
 	Problems  []string
 	More      bool
+
+	NodeHeads, ShardHeads, JobHeads, TurnHeads, LeaseHeads []head
 }
 
 // A groupView is a group of shards.
@@ -55,6 +57,9 @@ type jobView struct {
 	Name, Tick, State, Node, Took, Next, Every, Missed string
 	Trouble                                            string // the severity of its row
 	Since                                              age
+
+	took   time.Duration
+	missed int
 }
 
 // A mailboxView is a mailbox.
@@ -72,24 +77,62 @@ type turnView struct {
 	Since        age
 }
 
-// shardOrders sort shards by a column.
-var shardOrders = map[string]func(a, b fleet.Shard) int{
-	"shard": func(a, b fleet.Shard) int { return cmp.Compare(a.Name, b.Name) },
-	"owner": func(a, b fleet.Shard) int { return cmp.Compare(nameless(a.Owner), nameless(b.Owner)) },
-	"pin":   func(a, b fleet.Shard) int { return cmp.Compare(nameless(a.Pin), nameless(b.Pin)) },
-}
+// Columns of the tables of what runs beside locks. Their names in an address differ, because one address is for all tables.
+var (
+	nodeColumns = columns[nodeView]{
+		{"Node", false, "node", func(a, b nodeView) int { return cmp.Compare(a.Identity, b.Identity) }},
+		{"Owns", true, "owns", func(a, b nodeView) int { return cmp.Compare(b.Owned, a.Owned) }},
+		{"Fair part", true, "fair", func(a, b nodeView) int { return cmp.Compare(b.Fair, a.Fair) }},
+		{"Weight", true, "weight", func(a, b nodeView) int { return cmp.Compare(b.Weight, a.Weight) }},
+		{"State", false, "state", func(a, b nodeView) int { return cmp.Compare(nameless(a.State), nameless(b.State)) }},
+	}
+	shardColumns = columns[fleet.Shard]{
+		{"Shard", false, "shard", func(a, b fleet.Shard) int { return cmp.Compare(a.Name, b.Name) }},
+		{"Owner", false, "owner", func(a, b fleet.Shard) int { return cmp.Compare(nameless(a.Owner), nameless(b.Owner)) }},
+		{text: "Term"},
+		{"Pinned to", false, "pin", func(a, b fleet.Shard) int { return cmp.Compare(nameless(a.Pin), nameless(b.Pin)) }},
+	}
+	jobColumns = columns[jobView]{
+		{"Job", false, "job", func(a, b jobView) int { return cmp.Compare(a.Name, b.Name) }},
+		{"Last tick", false, "tick", func(a, b jobView) int { return cmp.Compare(nameless(a.Tick), nameless(b.Tick)) }},
+		{text: "State"},
+		{"Run by", false, "runner", func(a, b jobView) int { return cmp.Compare(nameless(a.Node), nameless(b.Node)) }},
+		{"Took", true, "took", func(a, b jobView) int { return cmp.Compare(b.took, a.took) }},
+		{text: "About every"},
+		{"Next", false, "next", func(a, b jobView) int { return cmp.Compare(nameless(a.Next), nameless(b.Next)) }},
+		{"Missed", true, "missed", func(a, b jobView) int { return cmp.Compare(b.missed, a.missed) }},
+	}
+	turnColumns = columns[fleet.Turn]{
+		{"Entity", false, "entity", func(a, b fleet.Turn) int { return cmp.Compare(a.Entity, b.Entity) }},
+		{"For", true, "running", func(a, b fleet.Turn) int { return cmp.Compare(b.Age, a.Age) }},
+		{"Node", false, "turn-node", func(a, b fleet.Turn) int { return cmp.Compare(a.Node, b.Node) }},
+		{"Attempt", true, "attempt", func(a, b fleet.Turn) int { return cmp.Compare(b.Attempt, a.Attempt) }},
+	}
+	leaseColumns = columns[leaseView]{
+		{"Name", false, "lease", func(a, b leaseView) int { return cmp.Compare(a.Name, b.Name) }},
+		{text: "State"},
+		{"Holder", false, "holder", func(a, b leaseView) int { return cmp.Compare(nameless(a.Holder), nameless(b.Holder)) }},
+		{"Token", true, "token", func(a, b leaseView) int { return cmp.Compare(b.Token, a.Token) }},
+		{"Since", false, "since", func(a, b leaseView) int { return cmp.Compare(nameless(a.Acquired), nameless(b.Acquired)) }},
+		{"Left", true, "left", func(a, b leaseView) int { return cmp.Compare(b.left, a.left) }},
+		{"Waiting", true, "waiting", func(a, b leaseView) int { return cmp.Compare(b.waiting(), a.waiting()) }},
+	}
+)
 
 // fleetPage shows what runs beside locks.
 func fleetPage(_ context.Context, v *view, asked url.Values) {
 	v.Title = "Shards, ticks, turns"
 	v.Parts = []string{"fleet"}
-	v.Query.Find, v.Query.Sort = strings.TrimSpace(asked.Get("find")), asked.Get("sort")
-	if v.Query.Sort != "" && shardOrders[v.Query.Sort] == nil {
-		v.problem, v.status = "sort="+strconv.Quote(v.Query.Sort)+": use shard, owner or pin", http.StatusBadRequest
+	v.Query.Find = strings.TrimSpace(asked.Get("find"))
+	v.problem = v.Query.readSort(asked, slices.Concat(nodeColumns.names(), shardColumns.names(), jobColumns.names(), turnColumns.names(), leaseColumns.names())...)
+	if v.problem != "" {
+		v.status = http.StatusBadRequest
 		return
 	}
-	v.Heads = v.Query.heads(column{"Shard", "shard", false}, column{"Owner", "owner", false}, column{"Term", "", false}, column{"Pinned to", "pin", false})
-	v.Fleet = &fleetView{}
+	v.Fleet = &fleetView{
+		NodeHeads: nodeColumns.heads(&v.Query), ShardHeads: shardColumns.heads(&v.Query), JobHeads: jobColumns.heads(&v.Query), TurnHeads: turnColumns.heads(&v.Query),
+		LeaseHeads: leaseColumns.heads(&v.Query),
+	}
 	f := v.state.Fleet
 	if f == nil {
 		return
@@ -109,18 +152,22 @@ func fleetPage(_ context.Context, v *view, asked url.Values) {
 	}
 	rank := func(j jobView) int { return slices.Index([]string{"critical", "warning", ""}, j.Trouble) }
 	slices.SortStableFunc(v.Fleet.Jobs, func(a, b jobView) int { return cmp.Compare(rank(a), rank(b)) })
+	jobColumns.sort(&v.Query, v.Fleet.Jobs)
 	for _, b := range f.Mailboxes {
 		v.Fleet.Mailboxes = append(v.Fleet.Mailboxes, v.mailbox(b, has))
 	}
 	for _, l := range f.Leases {
-		if has(l.Name, l.Holder) && len(v.Fleet.Leases) < listed {
-			one := leaseView{Name: l.Name, State: strings.ToLower(l.State), Holder: l.Holder, Token: l.Token, Acquired: day(l.Acquired)}
+		if has(l.Name, l.Holder) {
+			one := leaseView{Name: l.Name, State: strings.ToLower(l.State), Holder: l.Holder, Token: l.Token, Acquired: day(l.Acquired), left: l.Left}
 			if l.Left > 0 {
 				one.Left = incident.Age(l.Left.Truncate(time.Second))
 			}
 			v.Fleet.Leases = append(v.Fleet.Leases, one)
 		}
 	}
+	leaseColumns.sort(&v.Query, v.Fleet.Leases)
+	v.Fleet.Left = max(len(v.Fleet.Leases)-listed, 0)
+	v.Fleet.Leases = v.Fleet.Leases[:len(v.Fleet.Leases)-v.Fleet.Left]
 }
 
 func (v *view) group(g *fleet.Group, has func(...string) bool) groupView {
@@ -132,6 +179,7 @@ func (v *view) group(g *fleet.Group, has func(...string) bool) groupView {
 		nv.State = strings.Join(states(nv), ", ")
 		gv.Nodes = append(gv.Nodes, nv)
 	}
+	nodeColumns.sort(&v.Query, gv.Nodes)
 	links := map[string]string{}
 	name, _, _ := strings.Cut(g.Name, "=")
 	for _, k := range v.state.Picture.Keys {
@@ -154,9 +202,7 @@ func (v *view) group(g *fleet.Group, has func(...string) bool) groupView {
 		}
 		return cmp.Compare(rank(a), rank(b))
 	})
-	if order := shardOrders[v.Query.Sort]; order != nil {
-		slices.SortStableFunc(all, order)
-	}
+	shardColumns.sort(&v.Query, all)
 	for _, s := range all {
 		if s.Pin != "" {
 			gv.Pins++
@@ -198,13 +244,15 @@ func (v *view) job(j fleet.Job) jobView {
 	case j.Last.State == "RUNNING":
 		jv.Since = v.age("t/"+j.Name, v.At.Sub(j.Last.Began), true)
 	case !j.Last.Ended.IsZero():
-		jv.Took = incident.Age(j.Last.Ended.Sub(j.Last.Began))
+		jv.took = j.Last.Ended.Sub(j.Last.Began)
+		jv.Took = incident.Age(jv.took)
 	}
 	if j.Every > 0 {
 		jv.Every, jv.Next = incident.Age(j.Every), day(j.Next)
 	}
 	switch n := len(j.Missed); {
 	case n > 0:
+		jv.missed = n
 		jv.Missed = fmt.Sprintf("%d, the last %s", n, day(j.Missed[0]))
 		jv.Trouble = string(incident.Warning)
 	case j.Last.State == "FAILED":
@@ -218,7 +266,9 @@ func (v *view) mailbox(b fleet.Mailbox, has func(...string) bool) mailboxView {
 	if b.Oldest > 0 {
 		mv.Oldest = incident.Age(b.Oldest)
 	}
-	for _, t := range b.Turns {
+	turns := slices.Clone(b.Turns)
+	turnColumns.sort(&v.Query, turns)
+	for _, t := range turns {
 		if has(t.Entity, t.Node, b.Name) {
 			mv.Turns = append(mv.Turns, turnView{t.Entity, t.Node, t.Attempt, v.age("u/"+b.Name+"/"+t.Entity, t.Age, true)})
 		}

@@ -112,13 +112,14 @@ type serverView struct {
 	Held, Expired int
 	Waiters       *int // nil = unknown
 	Leases        []leaseView
+	LeaseHeads    []head
 	Left          int
 	More          bool
 }
 
 func (r *serverReader) view(ctx context.Context) serverView {
 	s := r.look(ctx)
-	v := serverView{Name: r.server.Name, Held: s.held, Expired: s.expired, Waiters: s.waiters, More: s.more}
+	v := serverView{Name: r.server.Name, Held: s.held, Expired: s.expired, Waiters: s.waiters, More: s.more, LeaseHeads: leaseColumns.plain()}
 	if s.err != nil {
 		v.Why = why(s.err)
 		return v

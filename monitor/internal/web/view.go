@@ -290,7 +290,7 @@ func now(_ context.Context, v *view, asked url.Values) {
 			found = append(found, k)
 		}
 	}
-	v.Query.sort(found)
+	keyColumns.sort(&v.Query, found)
 	v.Heads = v.Query.keyHeads()
 	v.All, v.Found = len(v.state.Sorted), len(found)
 	last := max(0, (len(found)-1)/perPage)
@@ -365,8 +365,8 @@ func (q *query) read(values url.Values) string {
 		}
 		q.older = d
 	}
-	if q.Sort = values.Get("sort"); q.Sort != "" && orders[q.Sort] == nil {
-		return "sort=" + strconv.Quote(q.Sort) + ": use key, holder, held, waiting or wait"
+	if problem := q.readSort(values, keyColumns.names()...); problem != "" {
+		return problem
 	}
 	q.Page, _ = strconv.Atoi(values.Get("page"))
 	q.Page = max(q.Page, 0)

@@ -193,6 +193,57 @@ func TestShardsAreSortedByAColumnThatKeepsTheFilter(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, get(t, p, "/fleet?sort=held").Code)
 }
 
+func TestTablesOfTheFleetAreSortedByTheirColumns(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(0)
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	tick := func(name, node string, took time.Duration, missed ...time.Time) fleet.Job {
+		return fleet.Job{Name: name, Last: fleet.Run{Tick: at, State: "RAN", Node: node, Began: at, Ended: at.Add(took)}, Missed: missed}
+	}
+	w.fleet = &fleet.Fleet{
+		Groups:    []fleet.Group{{Name: "tenant=7", Nodes: []fleet.Node{{Identity: "xx-2", Owned: 1, Fair: 2}, {Identity: "xx-1", Owned: 3, Fair: 1}, {Identity: "xx-3", Owned: 2, Fair: 3}}}},
+		Jobs:      []fleet.Job{tick("yy-3", "c", time.Second), tick("yy-1", "b", time.Hour), tick("yy-2", "", time.Minute, at)},
+		Mailboxes: []fleet.Mailbox{{Name: "chat", Turns: []fleet.Turn{{Entity: "zz-2", Node: "a", Attempt: 1, Age: time.Hour}, {Entity: "zz-1", Node: "b", Attempt: 3, Age: time.Second}}}},
+	}
+	for i := range 102 {
+		w.fleet.Leases = append(w.fleet.Leases, fleet.Lease{Name: fmt.Sprintf("vv-%03d", 200-i), State: "HELD", Token: uint64(i), Left: time.Duration(i%7) * time.Second})
+	}
+	rows := func(target, name string) []string {
+		return regexp.MustCompile(`<bdi>(`+name+`-\d+)</bdi></th>`).FindAllString(get(t, p, target).Body.String(), 3)
+	}
+	of := func(names ...string) (all []string) {
+		for _, name := range names {
+			all = append(all, "<bdi>"+name+"</bdi></th>")
+		}
+		return all
+	}
+	for target, want := range map[string][]string{
+		"": of("xx-2", "xx-1", "xx-3"), "?sort=node": of("xx-1", "xx-2", "xx-3"), "?sort=owns": of("xx-1", "xx-3", "xx-2"), "?sort=fair": of("xx-3", "xx-2", "xx-1"),
+		"?sort=took": of("xx-2", "xx-1", "xx-3"),
+	} {
+		assert.Equal(t, want, rows("/fleet"+target, "xx"), target)
+	}
+	for target, want := range map[string][]string{
+		"": of("yy-2", "yy-3", "yy-1"), "?sort=job": of("yy-1", "yy-2", "yy-3"), "?sort=runner": of("yy-1", "yy-3", "yy-2"), "?sort=took": of("yy-1", "yy-2", "yy-3"),
+		"?sort=missed": of("yy-2", "yy-3", "yy-1"),
+	} {
+		assert.Equal(t, want, rows("/fleet"+target, "yy"), target)
+	}
+	for target, want := range map[string][]string{"": of("zz-2", "zz-1"), "?sort=entity": of("zz-1", "zz-2"), "?sort=attempt": of("zz-1", "zz-2"), "?sort=running": of("zz-2", "zz-1")} {
+		assert.Equal(t, want, rows("/fleet"+target, "zz"), target)
+	}
+	for target, want := range map[string][]string{
+		"": of("vv-200", "vv-199", "vv-198"), "?sort=lease": of("vv-099", "vv-100", "vv-101"), "?sort=token": of("vv-099", "vv-100", "vv-101"), "?sort=left": of("vv-194", "vv-187", "vv-180"),
+	} {
+		assert.Equal(t, want, rows("/fleet"+target, "vv"), target)
+	}
+	body := get(t, p, "/fleet?sort=token").Body.String()
+	assert.Contains(t, body, "and 2 more")
+	assert.Contains(t, body, `aria-sort="descending"><a href="?">Token</a>`)
+	assert.Equal(t, http.StatusBadRequest, get(t, p, "/elections?sort=shard").Code)
+	assert.Equal(t, http.StatusOK, get(t, p, "/elections?sort=holder").Code)
+}
+
 // An update is what the stream sends.
 type update struct {
 	Now   int64             `json:"now"`
