@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -61,14 +60,14 @@ func (l leaseView) waiting() int {
 	return *l.Waiters
 }
 
+func (q *query) readLeases(asked url.Values) (problem string) {
+	return q.readSort(asked, leaseColumns.names()...)
+}
+
 // elections shows elections, and leases.
-func elections(ctx context.Context, v *view, asked url.Values) {
+func elections(ctx context.Context, v *view, _ url.Values) {
 	v.Title = "Elections and leases"
 	v.Parts = []string{"elections"}
-	if v.problem = v.Query.readSort(asked, leaseColumns.names()...); v.problem != "" {
-		v.status = http.StatusBadRequest
-		return
-	}
 	for _, e := range v.state.Picture.Elections {
 		v.Elections = append(v.Elections, v.election(e))
 	}

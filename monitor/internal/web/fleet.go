@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -119,16 +118,15 @@ var (
 	}
 )
 
+func (q *query) readFleet(asked url.Values) (problem string) {
+	q.Find = strings.TrimSpace(asked.Get("find"))
+	return q.readSort(asked, slices.Concat(nodeColumns.names(), shardColumns.names(), jobColumns.names(), turnColumns.names(), leaseColumns.names())...)
+}
+
 // fleetPage shows what runs beside locks.
-func fleetPage(_ context.Context, v *view, asked url.Values) {
+func fleetPage(_ context.Context, v *view, _ url.Values) {
 	v.Title = "Shards, ticks, turns"
 	v.Parts = []string{"fleet"}
-	v.Query.Find = strings.TrimSpace(asked.Get("find"))
-	v.problem = v.Query.readSort(asked, slices.Concat(nodeColumns.names(), shardColumns.names(), jobColumns.names(), turnColumns.names(), leaseColumns.names())...)
-	if v.problem != "" {
-		v.status = http.StatusBadRequest
-		return
-	}
 	v.Fleet = &fleetView{
 		NodeHeads: nodeColumns.heads(&v.Query), ShardHeads: shardColumns.heads(&v.Query), JobHeads: jobColumns.heads(&v.Query), TurnHeads: turnColumns.heads(&v.Query),
 		LeaseHeads: leaseColumns.heads(&v.Query),

@@ -27,8 +27,13 @@ type update struct {
 func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	asked := r.URL.Query()
 	name := asked.Get("view")
-	if views[name] == nil {
+	kind, ok := views[name]
+	if !ok {
 		p.config.Refuse(w, http.StatusBadRequest, "view="+strconv.Quote(name)+": there is none")
+		return
+	}
+	if _, problem := kind.query(asked); problem != "" {
+		p.config.Refuse(w, http.StatusBadRequest, problem)
 		return
 	}
 	p.scenes.live(w, r, address(name, asked), p.config.Next, func() func(*State) *frame {

@@ -121,7 +121,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "metrics":
 		p.metrics(w, r)
 	default:
-		if views[name] == nil {
+		if _, ok := views[name]; !ok {
 			p.config.Refuse(w, http.StatusNotFound, "the page is at the path that ends in a slash")
 			return
 		}

@@ -129,10 +129,24 @@ type query struct {
 	older       time.Duration
 }
 
-// views fill the view of each name. They get the parameters of a request, and nothing else of it: viewers share what
-// they render.
-var views = map[string]func(ctx context.Context, v *view, asked url.Values){
-	"": now, "key": key, "graph": graph, "elections": elections, "happened": happened, "at": moment, "fleet": fleetPage, "incident": incidentPage,
+// A viewKind is a view of one name. Both functions get the parameters of a request, and nothing else of it: viewers share
+// what is rendered.
+type viewKind struct {
+	fill func(ctx context.Context, v *view, asked url.Values)
+	read func(q *query, asked url.Values) (problem string) // reads the query; nil = the view has none
+}
+
+var views = map[string]viewKind{
+	"": {now, (*query).read}, "key": {fill: key}, "graph": {fill: graph}, "elections": {elections, (*query).readLeases}, "happened": {fill: happened}, "at": {fill: moment},
+	"fleet": {fleetPage, (*query).readFleet}, "incident": {fill: incidentPage},
+}
+
+// query reads the query of a view. A view with a problem is not shown.
+func (k viewKind) query(asked url.Values) (q query, problem string) {
+	if k.read != nil {
+		problem = k.read(&q, asked)
+	}
+	return q, problem
 }
 
 var navigation = []link{{Href: "./", Text: "Now", Key: "1"}, {Href: "graph", Text: "Graph", Key: "2"}, {Href: "elections", Text: "Elections", Key: "3"}, {Href: "happened", Text: "What happened", Key: "4"}, {Href: "fleet", Text: "Shards, ticks, turns", Key: "5"}}
@@ -153,7 +167,12 @@ func (p *Page) view(ctx context.Context, name string, asked url.Values, state *S
 	for i := range state.Verdicts {
 		v.Verdicts = append(v.Verdicts, v.card(&state.Verdicts[i]))
 	}
-	views[name](ctx, v, asked)
+	kind := views[name]
+	if v.Query, v.problem = kind.query(asked); v.problem != "" {
+		v.status = http.StatusBadRequest
+		return v
+	}
+	kind.fill(ctx, v, asked)
 	return v
 }
 
@@ -276,14 +295,10 @@ func hash(s string) uint64 {
 }
 
 // now is the view of the table of keys.
-func now(_ context.Context, v *view, asked url.Values) {
+func now(_ context.Context, v *view, _ url.Values) {
 	v.Title = "Now"
 	v.Parts = []string{"verdicts", "heads", "paging", "hour"}
 	v.Hour = v.hour()
-	if v.problem = v.Query.read(asked); v.problem != "" {
-		v.status = http.StatusBadRequest
-		return
-	}
 	var found []*incident.Key
 	for _, k := range v.state.Sorted {
 		if v.Query.matches(k) {

@@ -244,6 +244,21 @@ func TestTablesOfTheFleetAreSortedByTheirColumns(t *testing.T) {
 	assert.Equal(t, http.StatusOK, get(t, p, "/elections?sort=holder").Code)
 }
 
+func TestALiveViewRefusesWhatItsPageRefuses(t *testing.T) {
+	t.Parallel()
+	_, p := newWorld(1)
+	gone, cancel := context.WithCancel(t.Context()) // a stream ends at once
+	cancel()
+	for target, want := range map[string]int{
+		"": http.StatusOK, "sort=zz": http.StatusBadRequest, "older=zz": http.StatusBadRequest, "view=fleet&sort=owner": http.StatusOK, "view=fleet&sort=zz": http.StatusBadRequest,
+		"view=elections&sort=holder": http.StatusOK, "view=elections&sort=shard": http.StatusBadRequest, "view=zz": http.StatusBadRequest,
+	} {
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, httptest.NewRequestWithContext(gone, http.MethodGet, "/live?"+target, http.NoBody))
+		assert.Equal(t, want, w.Code, target)
+	}
+}
+
 // An update is what the stream sends.
 type update struct {
 	Now   int64             `json:"now"`
