@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/program"
@@ -103,14 +102,9 @@ func withMailbox(ctx context.Context, d *Database, name string, do func(*turns.M
 	if err != nil {
 		return err
 	}
-	config, err := pgxpool.ParseConfig("")
+	pool, err := program.NewPool(ctx, cc, 1)
 	if err != nil {
 		return err
-	}
-	config.ConnConfig, config.MaxConns, config.MinConns = program.Unprepared(cc), 1, 0
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return program.Unavailable(ctx, err)
 	}
 	defer pool.Close()
 	var text string

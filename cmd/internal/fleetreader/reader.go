@@ -107,7 +107,7 @@ func Denied(problem string) bool { return strings.HasPrefix(problem, denied) }
 func problem(what string, err error) string {
 	switch {
 	case sqlstate.Of(err) == sqlstate.Privilege:
-		return fmt.Sprintf(denied+"the tables of %s: GRANT SELECT on them shows them", what)
+		return fmt.Sprintf(denied+"the tables of %s: GRANT SELECT on them, and USAGE on their schema, shows them", what)
 	case errors.Is(err, context.DeadlineExceeded), sqlstate.Of(err) == sqlstate.QueryCanceled, sqlstate.Of(err) == sqlstate.LockNotAvailable:
 		return fmt.Sprintf("the tables of %s did not answer in time", what)
 	}

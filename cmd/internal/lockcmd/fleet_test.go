@@ -166,7 +166,7 @@ func TestNoAllClearComesFromTablesThatWereNotRead(t *testing.T) {
 	t.Parallel()
 	dsn := loseNode(t)
 	weak := dsn + "&options=-c%20role%3Dpg_monitor"
-	const why = "the monitor's role may not read the tables of turns: GRANT SELECT on them shows them"
+	const why = "the monitor's role may not read the tables of turns: GRANT SELECT on them, and USAGE on their schema, shows them"
 	stdout, stderr, code := clitest.Run(t, clitest.At(weak), "verdicts", "-o", "json")
 	require.Zero(t, code, stderr)
 	assert.Contains(t, stderr, why)

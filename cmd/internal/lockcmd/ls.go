@@ -48,8 +48,8 @@ Without an argument and without filters, the list also shows the groups of shard
 ticks, the mailboxes and the leases of the database, if it has their tables. Tables also give
 names to locks whose keys are hashes. If the role may not read a table, standard error says
 so, and -o json has it as "problems". With --server it shows the first 1,000 leases of a lock
-server too, and how many requests wait for each; -o json has them as "server_leases". The
-tables of a store do not say who waits.
+server too, and how many requests wait for each; -o json has them as "server_leases". A table
+of leases does not have the waiting requests.
 
 With -o json the output is the document that the web monitor serves, plus the table's rows
 as "keys". With -o jsonl each line is one lock of one session.`,
@@ -100,10 +100,10 @@ as "keys". With -o jsonl each line is one lock of one session.`,
 		}
 		return errors.Join(app.Print(program.Output{
 			Document: list{v.Snapshot, rows, v.Answers.Silent, shown, leases, v.Unread()}, Lines: program.Lines(v.Locks),
-			Text: program.Text(func(w *bytes.Buffer) {
+			Text: func(w *bytes.Buffer) {
 				writeRows(app, w, rows, v)
 				writeSections(app, w, slices.Concat(overview.Fleet(shown), overview.ServerLeases(leases)))
-			}),
+			},
 		}), v.Primary(), lockserver.Error(cmd.Context(), unread))
 	}
 	return cmd

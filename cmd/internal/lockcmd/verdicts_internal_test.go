@@ -17,7 +17,7 @@ func TestAVerdictOutweighsTablesThatWereNotRead(t *testing.T) {
 	view := func(problems ...string) lookup.View {
 		return lookup.View{Snapshot: monitor.Snapshot{Fleet: &fleet.Fleet{Problems: problems}}}
 	}
-	denied, late := "the monitor's role may not read the tables of turns: GRANT SELECT on them shows them", "the tables of ticks did not answer in time"
+	denied, late := "the monitor's role may not read the tables of turns: GRANT SELECT on them, and USAGE on their schema, shows them", "the tables of ticks did not answer in time"
 	for _, c := range []struct {
 		view lookup.View
 		want int
