@@ -25,8 +25,8 @@ const (
 	maxPause    = time.Minute
 )
 
-// sendBound is how long the server may take for each of two things: to say who asks, and to receive the answer. The time that
-// a busy process needs to make a large answer does not count.
+// sendBound is the server's time limit to say who asks, and again to receive the answer. It excludes the time in which a
+// busy process makes a large answer.
 const sendBound = 5 * time.Second
 
 // restBetween bounds the work that questions can cause in a process: a hundred answers a second.
