@@ -106,7 +106,7 @@ func TestLocksOfAnotherDatabaseHoldUpNothing(t *testing.T) {
 }
 
 // alone are the entries that a lock of another entry would refuse, and those that look at who waits.
-var alone = []string{"TryAcquire", "try of LockTx", "Acquire of a held key", "LockTx of a held key", "try of LockTx of a held key", "pglatch try"}
+var alone = []string{"TryAcquire", "DoOrSkip", "try of LockTx", "Acquire of a held key", "LockTx of a held key", "try of LockTx of a held key", "pglatch try"}
 
 // All share one database, and most share their keys: each gets its turn.
 func TestAllFeaturesAtOnceInOneDatabase(t *testing.T) {
