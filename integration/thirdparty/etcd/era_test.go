@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"net"
@@ -26,13 +27,15 @@ import (
 	"github.com/pglatch/pglatch/lease/etcd"
 )
 
-// cycle acquires and releases, and returns the token.
+// cycle acquires and releases, and returns the token. A request that a stopped member got may have been carried out: it has
+// a key, with which it is sent again.
 func cycle(t *testing.T, s lease.Store, name string) uint64 {
 	t.Helper()
 	var l lease.Lease
+	request := lease.AcquireRequest{Name: name, Holder: "a", TTL: time.Minute, IdempotencyKey: rand.Text()}
 	eventually(t, func() bool {
 		var err error
-		l, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: name, Holder: "a", TTL: time.Minute})
+		l, err = s.Acquire(t.Context(), request)
 		if err != nil {
 			require.True(t, !errors.Is(err, lease.ErrHeld) && !errors.Is(err, lease.ErrNotReady), "%v", err)
 		}
