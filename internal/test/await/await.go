@@ -20,16 +20,18 @@ const (
 )
 
 // Until waits until condition holds. It calls condition on this goroutine, so that condition may use require: every
-// millisecond at first, and less often the longer it has waited. The message of a failure is what: a format and its
-// arguments, or a function that returns the text.
+// millisecond at first, and less often the longer it has waited, and the longer condition takes. On a busy machine,
+// tests that query a server all the time would make each other wait. The message of a failure is what: a format and
+// its arguments, or a function that returns the text.
 func Until(tb testing.TB, limit time.Duration, condition func() bool, what ...any) {
 	tb.Helper()
-	for began := time.Now(); !condition(); {
-		waited := time.Since(began)
+	began := time.Now()
+	for asked := began; !condition(); asked = time.Now() {
+		waited, took := time.Since(began), time.Since(asked)
 		if waited > limit {
 			require.Fail(tb, "did not happen", message(what))
 		}
-		<-time.After(min(max(waited/20, time.Millisecond), 10*time.Millisecond))
+		<-time.After(max(time.Millisecond, min(waited/20, 10*time.Millisecond), min(2*took, time.Second)))
 	}
 }
 

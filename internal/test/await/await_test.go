@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 )
 
 // A report is a test that fails, as its helpers see it.
@@ -35,6 +36,19 @@ func TestWhatComesIsAwaited(t *testing.T) {
 		assert.Equal(t, "event", await.Receive(t, time.Second, events))
 		close(events)
 		assert.Empty(t, await.Receive(t, time.Second, events))
+	})
+}
+
+func TestAQuestionThatTakesLongIsAskedLessOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began, asked := time.Now(), 0
+		await.Until(t, time.Second, func() bool {
+			asked++
+			bubble.Sleep(100 * time.Millisecond)
+			return time.Since(began) >= 900*time.Millisecond
+		})
+		assert.Equal(t, 4, asked, "two thirds of the time it is not asked")
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/proctest"
 )
 
@@ -23,8 +24,7 @@ func environ(env []string) []string {
 		name, _, _ := strings.Cut(v, "=")
 		return strings.HasPrefix(name, "PG") || slices.Contains([]string{"DATABASE_URL", "NO_COLOR", "TERM"}, name)
 	})
-	inherited = append(inherited, "GORACE=atexit_sleep_ms=0") // otherwise each run takes a second longer
-	return append(inherited, env...)
+	return append(append(inherited, "GORACE="+gobuild.RaceOptions), env...)
 }
 
 // At is the environment that names a database.

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
@@ -105,7 +106,7 @@ func newScript(t *testing.T, env *testscript.Env, text string) {
 	s := &script{t: t, programs: make(map[string]*Program), sessions: make(map[string]*pgx.Conn)}
 	env.Values[scriptKey{}] = s
 	env.Setenv("PATH", filepath.Dir(Binary)+string(os.PathListSeparator)+env.Getenv("PATH"))
-	env.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each run takes a second longer
+	env.Setenv("GORACE", gobuild.RaceOptions)
 	env.Setenv("DATABASE_URL", Nowhere)
 	env.Setenv("NOWHERE", Nowhere)
 	env.Setenv("SILENT", SilentHost(t)) // an address that accepts connections and never answers

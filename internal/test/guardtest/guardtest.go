@@ -21,6 +21,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
 	"github.com/pglatch/pglatch/internal/txguard"
@@ -223,14 +224,12 @@ func (a arena) each(name string, part func(a arena)) {
 
 func (a arena) exec(statement string) {
 	a.Helper()
-	_, err := a.pool.Exec(context.WithoutCancel(a.Context()), statement)
-	require.NoError(a, err)
+	dbtest.Exec(a, a.pool, statement)
 }
 
-func ask[T any](a arena, query string, args ...any) (v T) {
+func ask[T any](a arena, query string, args ...any) T {
 	a.Helper()
-	require.NoError(a, a.pool.QueryRow(context.WithoutCancel(a.Context()), query, args...).Scan(&v))
-	return v
+	return dbtest.One[T](a, a.pool, query, args...)
 }
 
 // begin begins a transaction, which is rolled back at the end of the test. It takes its snapshot.

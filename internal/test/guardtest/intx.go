@@ -56,26 +56,49 @@ func (a arena) requireReadOnly(err error) {
 	}
 }
 
+// A tx is a transaction of either driver.
+type tx struct {
+	exec             func(sql string) error
+	commit, rollback func() error
+}
+
+func (t tx) write() error { return t.exec("INSERT INTO public.written VALUES ('x')") }
+
+// inTx returns InTx of each driver, and the error that its driver has for a transaction that has ended.
+func (a arena) inTx(right Right) map[error]func(ctx context.Context, fn func(tx) error) error {
+	return map[error]func(context.Context, func(tx) error) error{
+		pgx.ErrTxClosed: func(ctx context.Context, fn func(tx) error) error {
+			return right.InTx(ctx, a.pool, pgx.TxOptions{}, func(ctx context.Context, t pgx.Tx) error {
+				return fn(tx{
+					func(sql string) error { _, err := t.Exec(ctx, sql); return err },
+					func() error { return t.Commit(ctx) }, func() error { return t.Rollback(ctx) },
+				})
+			})
+		},
+		sql.ErrTxDone: func(ctx context.Context, fn func(tx) error) error {
+			return right.InSQLTx(ctx, a.db, nil, func(ctx context.Context, t *sql.Tx) error {
+				return fn(tx{func(sql string) error { _, err := t.ExecContext(ctx, sql); return err }, t.Commit, t.Rollback})
+			})
+		},
+	}
+}
+
 // failures requires that InTx rolls back after errors, panics, and failed statements.
 func failures(a arena) {
 	right := a.rights.Begin(a, "a")
+	drivers := a.inTx(right)
+	for _, inTx := range drivers {
+		require.ErrorIs(a, inTx(a.Context(), func(t tx) error { return errors.Join(t.write(), assert.AnError) }), assert.AnError)
+		require.PanicsWithValue(a, "boo", func() {
+			_ = inTx(a.Context(), func(t tx) error {
+				require.NoError(a, t.write())
+				panic("boo")
+			})
+		})
+	}
 	inTx := func(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
 		return right.InTx(ctx, a.pool, pgx.TxOptions{}, fn)
 	}
-	require.ErrorIs(a, inTx(a.Context(), func(ctx context.Context, tx pgx.Tx) error { return errors.Join(write(ctx, tx), assert.AnError) }), assert.AnError)
-	require.ErrorIs(a, right.InSQLTx(a.Context(), a.db, nil, func(ctx context.Context, tx *sql.Tx) error { return errors.Join(writeSQL(ctx, tx), assert.AnError) }), assert.AnError)
-	require.PanicsWithValue(a, "boo", func() {
-		_ = inTx(a.Context(), func(ctx context.Context, tx pgx.Tx) error {
-			require.NoError(a, write(ctx, tx))
-			panic("boo")
-		})
-	})
-	require.PanicsWithValue(a, "boo", func() {
-		_ = right.InSQLTx(a.Context(), a.db, nil, func(ctx context.Context, tx *sql.Tx) error {
-			require.NoError(a, writeSQL(ctx, tx))
-			panic("boo")
-		})
-	})
 	require.Error(a, inTx(a.Context(), func(ctx context.Context, tx pgx.Tx) error {
 		require.NoError(a, write(ctx, tx))
 		_, _ = tx.Exec(ctx, "SELECT 1/0")
@@ -91,13 +114,14 @@ func failures(a arena) {
 	require.Error(a, inTx(ctx, write), "it cannot even begin")
 	assert.Zero(a, a.written())
 	assert.Zero(a, a.pool.Stat().AcquiredConns())
-	require.NoError(a, inTx(a.Context(), write), "the control")
-	require.NoError(a, right.InSQLTx(a.Context(), a.db, nil, writeSQL), "the control")
+	for _, inTx := range drivers {
+		require.NoError(a, inTx(a.Context(), tx.write), "the control")
+	}
 	assert.Equal(a, 2, a.written())
 	ended := a.over(a.rights, right)
-	ran := func() error { return errors.New("it ran") }
-	a.requireOneOf(inTx(a.Context(), func(context.Context, pgx.Tx) error { return ran() }), ended)
-	a.requireOneOf(right.InSQLTx(a.Context(), a.db, nil, func(context.Context, *sql.Tx) error { return ran() }), ended)
+	for _, inTx := range drivers {
+		a.requireOneOf(inTx(a.Context(), func(tx) error { return errors.New("it ran") }), ended)
+	}
 }
 
 // ends are what a function can do to its transaction. written is how many of the rows that it wrote before and
@@ -121,61 +145,31 @@ var ends = []struct {
 // endings requires that InTx notices that its function ended the transaction.
 func endings(a arena) {
 	right := a.rights.Begin(a, "a")
-	inTx := func(fn func(context.Context, pgx.Tx) error) error {
-		return right.InTx(a.Context(), a.pool, pgx.TxOptions{}, fn)
-	}
-	for _, c := range ends {
-		for driver, inTx := range map[string]func() error{
-			"pgx": func() error {
-				return inTx(func(ctx context.Context, tx pgx.Tx) error {
-					require.NoError(a, write(ctx, tx))
-					_, err := tx.Exec(ctx, c.sql)
-					require.NoError(a, err)
-					return write(ctx, tx)
-				})
-			},
-			"database/sql": func() error {
-				return right.InSQLTx(a.Context(), a.db, nil, func(ctx context.Context, tx *sql.Tx) error {
-					require.NoError(a, writeSQL(ctx, tx))
-					_, err := tx.ExecContext(ctx, c.sql)
-					require.NoError(a, err)
-					return writeSQL(ctx, tx)
-				})
-			},
-		} {
-			err := inTx()
+	for done, inTx := range a.inTx(right) {
+		for _, c := range ends {
+			err := inTx(a.Context(), func(t tx) error {
+				require.NoError(a, t.write())
+				require.NoError(a, t.exec(c.sql))
+				return t.write()
+			})
 			if c.ends {
-				require.ErrorAs(a, err, new(*txguard.TxEndedError), "%s by %s", c.sql, driver)
+				require.ErrorAs(a, err, new(*txguard.TxEndedError), "%s, %v", c.sql, done)
 			} else {
-				require.NoError(a, err, "%s by %s", c.sql, driver)
+				require.NoError(a, err, "%s, %v", c.sql, done)
 			}
-			assert.Equal(a, c.written, a.written(), "%s by %s", c.sql, driver)
+			assert.Equal(a, c.written, a.written(), "%s, %v", c.sql, done)
 			a.exec("DELETE FROM public.written")
 		}
+		for written, end := range []func(tx) error{func(t tx) error { return t.rollback() }, func(t tx) error { return t.commit() }} {
+			err := inTx(a.Context(), func(t tx) error { return errors.Join(t.write(), end(t)) })
+			require.ErrorAs(a, err, new(*txguard.TxEndedError))
+			require.ErrorIs(a, err, done)
+			assert.Equal(a, written, a.written(), "what was committed stays")
+		}
+		require.NoError(a, inTx(a.Context(), tx.write), "the connections are as they were")
+		a.exec("DELETE FROM public.written")
 	}
-	for _, commit := range []bool{true, false} {
-		err := inTx(func(ctx context.Context, tx pgx.Tx) error {
-			require.NoError(a, write(ctx, tx))
-			if commit {
-				return tx.Commit(ctx)
-			}
-			return tx.Rollback(ctx)
-		})
-		require.ErrorAs(a, err, new(*txguard.TxEndedError))
-		require.ErrorIs(a, err, pgx.ErrTxClosed)
-		err = right.InSQLTx(a.Context(), a.db, nil, func(ctx context.Context, tx *sql.Tx) error {
-			require.NoError(a, writeSQL(ctx, tx))
-			if commit {
-				return tx.Commit()
-			}
-			return tx.Rollback()
-		})
-		require.ErrorAs(a, err, new(*txguard.TxEndedError))
-		require.ErrorIs(a, err, sql.ErrTxDone)
-	}
-	assert.Equal(a, 2, a.written(), "what was committed stays")
 	assert.Zero(a, a.pool.Stat().AcquiredConns())
-	require.NoError(a, inTx(write), "the connections are as they were")
 
 	// A transaction that takes the place of InTx's own on its connection.
 	conn, err := a.pool.Acquire(a.Context())
@@ -187,7 +181,7 @@ func endings(a arena) {
 		return right.InTx(ctx, conn, pgx.TxOptions{}, write)
 	})
 	require.ErrorAs(a, err, new(*txguard.TxEndedError))
-	assert.Equal(a, 4, a.written(), "the other's")
+	assert.Equal(a, 1, a.written(), "the other's")
 }
 
 // between ends the right between the two guards of InTx. Nobody gets the next one before the transaction has

@@ -105,6 +105,11 @@ func (a arena) act(right Right, number int64, guarded bool) bool {
 	if guarded && right.Guard(ctx, tx) != nil {
 		return false
 	}
+	if rand.IntN(2) == 0 { // some transactions last until later rights write
+		if _, err := tx.Exec(ctx, "SELECT pg_sleep(0.03 * random())"); err != nil {
+			return false
+		}
+	}
 	if _, err := tx.Exec(ctx, "INSERT INTO public.acts (number) VALUES ($1)", number); err != nil {
 		return false
 	}

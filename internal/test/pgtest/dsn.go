@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -31,21 +32,34 @@ func DSN(tb testing.TB) string {
 	if databases.Add(1) > shortDatabases {
 		Long(tb)
 	}
+	dsn, err := Open(tb)
+	require.NoError(tb, err)
+	return dsn
+}
+
+// Open is DSN for a program that continues without a PostgreSQL. Such a program calls Close at its end.
+func Open(tb testing.TB) (dsn string, err error) {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), timeout)
 	defer cancel()
 	admin, err := shared.open(ctx)
-	require.NoError(tb, err)
-	dsn, err := pgserver.CreateDatabase(ctx, admin)
-	require.NoError(tb, err)
+	if err != nil {
+		return "", err
+	}
+	dsn, err = pgserver.CreateDatabase(ctx, admin)
+	if err != nil {
+		return "", err
+	}
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		if err := pgserver.DropDatabase(ctx, admin, dsn); err != nil {
-			tb.Error(err)
-		}
+		assert.NoError(tb, pgserver.DropDatabase(ctx, admin, dsn))
 	})
-	return dsn
+	return dsn, nil
 }
+
+// Close removes the server that Open started, if it started one. Main calls it in a test binary.
+func Close() error { return shared.close() }
 
 // As returns the connection string for a role without a password.
 func As(tb testing.TB, dsn, role string) string {

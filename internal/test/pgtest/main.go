@@ -21,7 +21,7 @@ func Main(m *testing.M, options ...goleak.Option) {
 func Run(m *testing.M, options ...goleak.Option) int {
 	soak.Repeatable()
 	code := m.Run()
-	if err := shared.close(); err != nil {
+	if err := Close(); err != nil {
 		fmt.Fprintf(os.Stderr, "pgtest: %v\n", err)
 		code = max(code, 1)
 	}

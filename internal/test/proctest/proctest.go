@@ -21,6 +21,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/capture"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
 // A Process is a program that runs. It is killed at the end of the test, on Linux also if the test dies.
@@ -53,8 +54,7 @@ func Under(tb testing.TB, prefix []string, env ...string) *exec.Cmd {
 	require.NoError(tb, err)
 	words := append(slices.Clone(prefix), self)
 	cmd := Command(tb, words[0], words[1:]...)
-	// The race detector's second of sleep at exit would dominate many tests.
-	cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")), env...)
+	cmd.Env = append(append(os.Environ(), "GORACE="+gobuild.RaceOptions+" "+os.Getenv("GORACE")), env...)
 	return cmd
 }
 

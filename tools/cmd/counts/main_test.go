@@ -31,7 +31,7 @@ func TestAFilesClassFollowsFromItsPath(t *testing.T) {
 		"leader/leadertest/suite.go":                "around",
 		"internal/test/pgtest/pgtest.go":            "around",
 		"integration/thirdparty/etcdtest/server.go": "around",
-		"monitor/internal/incident/rules.go":        "product",
+		"monitor/internal/web/rules.go":             "product",
 		"integration/thirdparty/bench/main_test.go": "tests",
 		"cmd/internal/cli/testdata/script/x.txtar":  "tests",
 	} {

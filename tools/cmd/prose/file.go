@@ -14,37 +14,56 @@ func ofPage(path string) (all []paragraph, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var now paragraph
-	finish := func() {
-		if now.text != "" {
-			all = append(all, now)
-		}
-		now = paragraph{}
-	}
+	var found paragraphs
 	fenced := false
 	for i, line := range strings.Split(string(text), "\n") {
 		trimmed := strings.TrimSpace(line)
 		if strings.HasPrefix(trimmed, "```") {
 			fenced = !fenced
-			finish()
+			found.end()
 			continue
 		}
-		item := strings.HasPrefix(trimmed, "- ") || strings.HasPrefix(trimmed, "* ") || len(trimmed) > 2 && trimmed[0] >= '0' && trimmed[0] <= '9' && trimmed[1] == '.'
+		item := isItem(trimmed) || strings.HasPrefix(trimmed, "* ")
 		switch {
-		case fenced, strings.HasPrefix(trimmed, "|"), strings.HasPrefix(trimmed, "#"), trimmed == "", strings.HasPrefix(line, "    ") && now.text == "" && !item:
-			finish()
-			continue
-		case item:
-			finish()
-			trimmed = strings.TrimLeft(trimmed, "-*0123456789. ")
+		case fenced, strings.HasPrefix(trimmed, "|"), strings.HasPrefix(trimmed, "#"), trimmed == "", strings.HasPrefix(line, "    ") && found.now.text == "" && !item:
+			found.end()
+		default:
+			found.add(i+1, trimmed, item)
 		}
-		if now.text == "" {
-			now.line = i + 1
-		}
-		now.text += trimmed + "\n"
 	}
-	finish()
-	return all, nil
+	return found.end(), nil
+}
+
+// paragraphs collects the paragraphs and list items of a text by its lines.
+type paragraphs struct {
+	all []paragraph
+	now paragraph
+}
+
+// add adds a line; item = it begins a list item.
+func (p *paragraphs) add(number int, line string, item bool) {
+	if item {
+		p.end()
+		line = strings.TrimLeft(line, "-*0123456789. ")
+	}
+	if p.now.text == "" {
+		p.now.line = number
+	}
+	p.now.text += line + "\n"
+}
+
+// end ends a paragraph, and returns all so far.
+func (p *paragraphs) end() []paragraph {
+	if p.now.text != "" {
+		p.all = append(p.all, p.now)
+	}
+	p.now = paragraph{}
+	return p.all
+}
+
+// isItem reports whether a line begins like a list item: "- " or "1.".
+func isItem(line string) bool {
+	return strings.HasPrefix(line, "- ") || len(line) > 2 && line[0] >= '0' && line[0] <= '9' && line[1] == '.'
 }
 
 // ofSource returns the paragraphs of the doc comments of a Go file: of its package and of what it exports.
@@ -106,30 +125,15 @@ func ofFields(of ast.Expr, add func(...*ast.CommentGroup)) {
 }
 
 // ofComment returns the paragraphs and list items of a doc comment, without its code blocks and headings.
-func ofComment(line int, group *ast.CommentGroup) (all []paragraph) {
-	var now paragraph
-	finish := func() {
-		if now.text != "" {
-			all = append(all, now)
-		}
-		now = paragraph{}
-	}
+func ofComment(line int, group *ast.CommentGroup) []paragraph {
+	var found paragraphs
 	for i, c := range strings.Split(group.Text(), "\n") {
 		trimmed := strings.TrimSpace(c)
-		item := strings.HasPrefix(c, " ") && (strings.HasPrefix(trimmed, "- ") || len(trimmed) > 2 && trimmed[0] >= '0' && trimmed[0] <= '9' && trimmed[1] == '.')
-		switch {
-		case trimmed == "", strings.HasPrefix(c, "# "), strings.HasPrefix(c, "\t"): // a tab begins a line of code
-			finish()
-			continue
-		case item:
-			finish()
-			trimmed = strings.TrimLeft(trimmed, "-0123456789. ")
+		if trimmed == "" || strings.HasPrefix(c, "# ") || strings.HasPrefix(c, "\t") { // a tab begins a line of code
+			found.end()
+		} else {
+			found.add(line+i, trimmed, strings.HasPrefix(c, " ") && isItem(trimmed))
 		}
-		if now.text == "" {
-			now.line = line + i
-		}
-		now.text += trimmed + "\n"
 	}
-	finish()
-	return all
+	return found.end()
 }

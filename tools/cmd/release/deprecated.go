@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -21,52 +22,39 @@ func deprecated(dir string) (map[string]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, decl := range file.Decls {
-			switch d := decl.(type) {
-			case *ast.FuncDecl:
-				if isDeprecated(d.Doc) {
-					names[receiver(d)+d.Name.Name] = true
-				}
-			case *ast.GenDecl:
-				for _, spec := range d.Specs {
-					noteSpec(names, spec, isDeprecated(d.Doc))
-				}
-			}
-		}
+		noteNames(names, file)
 	}
 	return names, nil
 }
 
-// noteSpec notes the names of a declaration. all = the whole group is deprecated.
-func noteSpec(names map[string]bool, spec ast.Spec, all bool) {
-	switch s := spec.(type) {
-	case *ast.ValueSpec:
-		for _, name := range s.Names {
-			if all || isDeprecated(s.Doc) {
-				names[name.Name] = true
-			}
-		}
-	case *ast.TypeSpec:
-		if all || isDeprecated(s.Doc) {
-			names[s.Name.Name] = true
-		}
-		var fields *ast.FieldList
-		switch t := s.Type.(type) {
-		case *ast.StructType:
-			fields = t.Fields
-		case *ast.InterfaceType:
-			fields = t.Methods
-		default:
-			return
-		}
-		for _, field := range fields.List {
-			for _, name := range field.Names {
-				if isDeprecated(field.Doc) {
-					names[s.Name.Name+"."+name.Name] = true
-				}
+// noteNames notes the deprecated names of a file.
+func noteNames(names map[string]bool, file *ast.File) {
+	group, typ := false, "" // the group is deprecated as a whole; the type around fields and methods
+	note := func(deprecated bool, of string, idents ...*ast.Ident) {
+		for _, ident := range idents {
+			if deprecated {
+				names[of+ident.Name] = true
 			}
 		}
 	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			note(isDeprecated(n.Doc), receiver(n), n.Name)
+			return false
+		case *ast.GenDecl:
+			group = isDeprecated(n.Doc)
+		case *ast.ValueSpec:
+			note(group || isDeprecated(n.Doc), "", n.Names...)
+			return false
+		case *ast.TypeSpec:
+			note(group || isDeprecated(n.Doc), "", n.Name)
+			typ = n.Name.Name
+		case *ast.Field:
+			note(isDeprecated(n.Doc), typ+".", n.Names...)
+		}
+		return true
+	})
 }
 
 func isDeprecated(doc *ast.CommentGroup) bool {
@@ -78,21 +66,8 @@ func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""
 	}
-	t := d.Recv.List[0].Type
-	for {
-		switch of := t.(type) {
-		case *ast.StarExpr:
-			t = of.X
-		case *ast.IndexExpr:
-			t = of.X
-		case *ast.IndexListExpr:
-			t = of.X
-		case *ast.Ident:
-			return of.Name + "."
-		default:
-			return ""
-		}
-	}
+	name, _, _ := strings.Cut(strings.TrimLeft(types.ExprString(d.Recv.List[0].Type), "(*"), "[")
+	return strings.TrimRight(name, ")") + "."
 }
 
 var (

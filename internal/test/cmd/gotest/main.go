@@ -23,6 +23,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
 // quiet is the longest silence.
@@ -66,7 +68,7 @@ func run(program string, args []string, out, results io.Writer, quiet time.Durat
 	cmd := exec.Command(program, slices.Concat([]string{"test"}, args[:first], []string{"-json"}, args[first:])...) //nolint:noctx // the signals end it
 	cmd.Stderr = os.Stderr
 	if slices.Contains(args, "-race") {
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GORACE="+gobuild.RaceOptions+" "+os.Getenv("GORACE"))
 	}
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {

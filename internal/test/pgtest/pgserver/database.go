@@ -3,11 +3,11 @@ package pgserver
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 
@@ -62,14 +62,44 @@ func DropDatabase(ctx context.Context, admin, dsn string) error {
 	return nil
 }
 
+// admins are the connections that execute keeps, by connection string. To connect takes as long as a small database.
+var admins = struct {
+	sync.Mutex
+	idle map[string][]*pgx.Conn
+}{idle: make(map[string][]*pgx.Conn)}
+
 // execute runs the statement for the server's version.
 func execute(ctx context.Context, dsn string, sql func(version string) string) error {
-	conn, err := pgx.Connect(ctx, dsn)
+	conn, err := adminConn(ctx, dsn)
 	if err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, sql(conn.PgConn().ParameterStatus("server_version")))
-	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
+	if _, err = conn.Exec(ctx, sql(conn.PgConn().ParameterStatus("server_version"))); conn.IsClosed() {
+		return err
+	}
+	admins.Lock()
+	defer admins.Unlock()
+	admins.idle[dsn] = append(admins.idle[dsn], conn)
+	return err
+}
+
+// adminConn takes a connection that is kept, or connects.
+func adminConn(ctx context.Context, dsn string) (*pgx.Conn, error) {
+	for {
+		admins.Lock()
+		kept := admins.idle[dsn]
+		if len(kept) == 0 {
+			admins.Unlock()
+			return pgx.Connect(ctx, dsn)
+		}
+		conn := kept[len(kept)-1]
+		admins.idle[dsn] = kept[:len(kept)-1]
+		admins.Unlock()
+		if conn.Ping(ctx) == nil {
+			return conn, nil
+		}
+		_ = conn.Close(ctx) // the server was started anew
+	}
 }
 
 // withDatabase puts another database into a connection string, of either form.

@@ -1,8 +1,11 @@
 package pgserver_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -169,4 +172,75 @@ func TestServersBeginAsCopiesOfOneAndGoTheirOwnWays(t *testing.T) {
 	for _, s := range []*pgserver.Server{b, c} {
 		assert.Equal(t, "0", query(t, s.DSN(""), "SELECT count(*)::text FROM pg_tables WHERE tablename = 't'"))
 	}
+}
+
+func TestADatabaseIsCreatedWithEitherFormOfConnectionString(t *testing.T) {
+	t.Parallel()
+	s := pgtest.StartServer(t, pgserver.Options{})
+	config, err := pgx.ParseConfig(s.DSN(""))
+	require.NoError(t, err)
+	for _, admin := range []string{
+		s.DSN(""),
+		s.DSN("") + "&dbname=template1",
+		"host=" + s.SocketDir() + " port=" + query(t, s.DSN(""), "SHOW port") + " user=" + config.User + " dbname=postgres",
+	} {
+		dsn, err := pgserver.CreateDatabase(t.Context(), admin)
+		require.NoError(t, err)
+		name := query(t, dsn, "SELECT current_database()::text")
+		assert.Regexp(t, "^pglatch_test_", name)
+
+		left, err := pgx.Connect(t.Context(), dsn)
+		require.NoError(t, err)
+		require.NoError(t, pgserver.DropDatabase(t.Context(), admin, dsn), "although a client is connected")
+		require.Error(t, left.Ping(t.Context()))
+		assert.Empty(t, query(t, s.DSN(""), "SELECT datname::text FROM pg_database WHERE datname = '"+name+"'"))
+		require.NoError(t, pgserver.DropDatabase(t.Context(), admin, dsn), "a test may drop its database itself")
+	}
+}
+
+func TestOnlyDatabasesOfTestsAreDropped(t *testing.T) {
+	t.Parallel()
+	s := pgtest.StartServer(t, pgserver.Options{})
+	query(t, s.DSN(""), "CREATE DATABASE precious")
+	require.ErrorContains(t, pgserver.DropDatabase(t.Context(), s.DSN(""), s.DSN("precious")), "it is not dropped")
+	require.NoError(t, ping(t.Context(), s.DSN("precious")))
+}
+
+// helperVariable makes the test binary a helper process instead, see helper.
+const helperVariable = "PGLATCH_PGSERVER_HELPER"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(helperVariable); mode != "" {
+		if err := helper(mode); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	pgtest.Main(m)
+}
+
+// A report is what a helper process prints about its server, on one line of JSON.
+type report struct {
+	DSN, Dir      string
+	PID, Watchdog int
+}
+
+// helper starts a server, reports it, and ends with its standard input: by returning without a Close, or
+// with a panic.
+func helper(mode string) error {
+	s, err := pgserver.Start(context.Background(), pgserver.Options{})
+	if err != nil {
+		return err
+	}
+	r := report{DSN: s.DSN(""), Dir: s.Dir(), PID: s.PID(), Watchdog: s.WatchdogPID()}
+	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
+		return err
+	}
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	runtime.KeepAlive(s) // its finalizers would end the server, by the watchdog's pipe
+	if mode == "panic" {
+		panic("the helper panics on request")
+	}
+	return nil
 }
