@@ -56,12 +56,10 @@ func (n *Conn) push(o *Op) {
 // Take begins the next batch: the carrier sends its operations to the server, and calls Answer. If there is no
 // operation, Take returns nil and passes the connection on.
 func (t *Table) Take(n *Conn, now Instant) []*Op {
-	t.note(EventTake, now, n, nil, nil)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventTake, now, n, nil, nil) {
 		return nil
 	}
-	t.now = now
+	defer t.guard()
 	if n.phase != Busy || len(n.pending) == 0 {
 		t.pass(n)
 		return nil

@@ -153,12 +153,10 @@ func (t *Table) remove(n *Conn) {
 // Connected records that the connection is made. It reports false if the connection is Unwanted, or the table is
 // closed: the carrier then closes the session, and the table forgets the connection.
 func (t *Table) Connected(n *Conn, now Instant) bool {
-	t.note(EventConnected, now, n, nil, nil)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventConnected, now, n, nil, nil) {
 		return false
 	}
-	t.now = now
+	defer t.guard()
 	if n.phase != Making {
 		t.unmade(n, errGone, false)
 		return false
@@ -274,12 +272,10 @@ const (
 
 // Rested returns what to do with a connection that was idle for a while.
 func (t *Table) Rested(n *Conn, now Instant) Resting {
-	t.note(EventRested, now, n, nil, nil)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventRested, now, n, nil, nil) {
 		return InUse
 	}
-	t.now = now
+	defer t.guard()
 	switch {
 	case n.phase != Idle:
 		return InUse
@@ -295,12 +291,10 @@ func (t *Table) Rested(n *Conn, now Instant) Resting {
 // Borrow returns a connection that stays unused until Return, so that the carrier can query on it. It may be Making:
 // then the carrier pings first, and borrows again. nil = there is none.
 func (t *Table) Borrow(now Instant) *Conn {
-	t.note(EventBorrow, now, nil, nil, nil)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventBorrow, now, nil, nil, nil) {
 		return nil
 	}
-	t.now = now
+	defer t.guard()
 	n := t.unused(nil)
 	if n != nil && n.phase == Idle {
 		n.phase = Lent
@@ -327,13 +321,11 @@ func (t *Table) Return(n *Conn, now Instant, lost error) {
 
 // Ping asks the server whether a connection is alive. The answer settles the request.
 func (t *Table) Ping(n *Conn, r *Request, now Instant) {
-	t.note(EventPing, now, n, r, nil)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventPing, now, n, r, nil) {
 		r.phase, r.err = settled, t.broken
 		return
 	}
-	t.now = now
+	defer t.guard()
 	if r.Settled() {
 		return // it failed with an earlier ping
 	}

@@ -171,12 +171,10 @@ func (t *Table) Joins(tag Tag, now Instant) *Conn {
 // Over without an Err means that the holder had its locks when it was released: the server said so, or the connections
 // had just been Verified.
 func (t *Table) Release(h *Holder, r *Request, now Instant) Outcome {
-	t.note(EventRelease, now, nil, r, h)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventRelease, now, nil, r, h) {
 		return h.released()
 	}
-	t.now = now
+	defer t.guard()
 	switch h.phase {
 	case Released:
 		return Again
@@ -208,12 +206,10 @@ func (h *Holder) released() Outcome {
 
 // GiveUp releases a holder's locks without waiting for the server.
 func (t *Table) GiveUp(h *Holder, now Instant) {
-	t.note(EventGiveUp, now, nil, nil, h)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventGiveUp, now, nil, nil, h) {
 		return
 	}
-	t.now = now
+	defer t.guard()
 	h.giveUp()
 }
 
@@ -365,12 +361,10 @@ func (t *Table) end(n *Conn, cause error) {
 
 // Closed records that the session of a lost connection is closed.
 func (t *Table) Closed(n *Conn, now Instant) {
-	t.note(EventClosed, now, n, nil, nil)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventClosed, now, n, nil, nil) {
 		return
 	}
-	t.now = now
+	defer t.guard()
 	t.remove(n)
 	t.serve()
 }

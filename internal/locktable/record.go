@@ -67,3 +67,13 @@ func (t *Table) note(kind EventKind, at Instant, n *Conn, r *Request, h *Holder)
 		t.record(Event{Kind: kind, At: at, Conn: n, Request: r, Holder: h})
 	}
 }
+
+// begin notes an event that has no other parameters, and sets the table's time. It reports false if the table is broken.
+func (t *Table) begin(kind EventKind, now Instant, n *Conn, r *Request, h *Holder) bool {
+	t.note(kind, now, n, r, h)
+	if t.broken != nil {
+		return false
+	}
+	t.now = now
+	return true
+}

@@ -66,12 +66,10 @@ func (r *Request) nested() bool { return len(r.outer) > 0 }
 // queue. The error is that of Close, ErrTaken, ErrNoConn, a *ReentrantError, a *DeadlockError, or the loss of its
 // holder's keys.
 func (t *Table) Enter(r *Request, now Instant) error {
-	t.note(EventEnter, now, nil, r, nil)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventEnter, now, nil, r, nil) {
 		return t.broken
 	}
-	t.now = now
+	defer t.guard()
 	if t.closed != nil {
 		return t.closed
 	}
@@ -127,12 +125,10 @@ func (t *Table) Enter(r *Request, now Instant) error {
 // Withdraw removes an unsettled request from its queue. reason is why it had no connection or no answer; nil = the lock
 // is held.
 func (t *Table) Withdraw(r *Request, now Instant) (reason error) {
-	t.note(EventWithdraw, now, nil, r, nil)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventWithdraw, now, nil, r, nil) {
 		return t.broken
 	}
-	t.now = now
+	defer t.guard()
 	if r.phase != queued {
 		return nil
 	}

@@ -2,6 +2,7 @@ package locktable
 
 import (
 	"fmt"
+	"os"
 	"runtime/debug"
 	"sync/atomic"
 	"testing"
@@ -169,4 +170,9 @@ func TestRandomWalksThroughLargerTables(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestMain(m *testing.M) {
+	soak.Repeatable()
+	os.Exit(m.Run())
 }

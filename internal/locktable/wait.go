@@ -67,12 +67,10 @@ func (k *Key) waitOn(n *Conn) {
 
 // Next returns the next step of the goroutine that waits on a connection. With Leave it passes the connection on.
 func (t *Table) Next(n *Conn, now Instant) Step {
-	t.note(EventNext, now, n, nil, nil)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventNext, now, n, nil, nil) {
 		return Step{}
 	}
-	t.now = now
+	defer t.guard()
 	return t.next(n)
 }
 
@@ -267,12 +265,10 @@ func (k *Key) noRoom(err error) {
 
 // Polled tries the polled keys, all at the same moments so that they form one batch.
 func (t *Table) Polled(now Instant) {
-	t.note(EventPolled, now, nil, nil, nil)
-	defer t.guard()
-	if t.broken != nil {
+	if !t.begin(EventPolled, now, nil, nil, nil) {
 		return
 	}
-	t.now = now
+	defer t.guard()
 	t.serve()
 	if t.polled.peek() == nil || t.closed != nil {
 		t.polling = false
