@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/internal/turnstile"
 	"github.com/pglatch/pglatch/introspect"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/namespace"
 )
 

@@ -176,17 +176,7 @@ func TestADeadlockIsAVerdict(t *testing.T) {
 		lock(t, byHand, agents.ID(2))
 		waitFor(t, one, first.Context(), agents.ID(2))
 		wait(t, dsn, byHand, agents.ID(1))
-		var deadlock monitor.Verdict
-		await.Until(t, patience, func() bool {
-			all, err := m.Verdicts(t.Context())
-			require.NoError(t, err)
-			for _, v := range all {
-				if v.Name == "deadlock" {
-					deadlock = v
-				}
-			}
-			return deadlock.Name != ""
-		})
+		deadlock := raised(t, m, "deadlock")
 		assert.Equal(t, "critical", deadlock.Severity)
 		assert.Contains(t, deadlock.Key, "agent/1")
 		assert.Contains(t, deadlock.Key, "agent/2")
@@ -202,17 +192,7 @@ func TestALonelyHolderIsNoVerdict(t *testing.T) {
 		acquire(t, locker(t, dsn, "holder"), agents.ID(1))
 		m := open(t, monitor.Config{DSN: dsn, Record: 100 * time.Millisecond})
 		until(t, m, toldBy(monitor.SourceProcess))
-		end := time.Now().Add(3 * time.Second)
-		await.Until(t, patience, func() bool {
-			all, err := m.Verdicts(t.Context())
-			require.NoError(t, err)
-			if len(all) == 1 && all[0].Name == "holder-silent" { // true on a machine that is too busy for an answer
-				end = time.Now().Add(3 * time.Second)
-			} else {
-				require.Empty(t, all)
-			}
-			return time.Now().After(end)
-		})
+		assert.Empty(t, judged(t, m))
 	})
 }
 
@@ -244,19 +224,7 @@ func TestABusyFleetIsNoVerdict(t *testing.T) {
 		until(t, m, func(s monitor.Snapshot) bool {
 			return slices.ContainsFunc(s.Locks, func(l monitor.Lock) bool { return l.HeldSince != nil && l.HeldSince.Source == monitor.SourceProcess })
 		})
-		end := time.Now().Add(4 * time.Second)
-		await.Until(t, patience, func() bool {
-			all, err := m.Verdicts(t.Context())
-			require.NoError(t, err)
-			all = slices.DeleteFunc(all, func(v monitor.Verdict) bool {
-				if v.Name == "holder-silent" { // true on a machine that is too busy for an answer
-					end = time.Now().Add(4 * time.Second)
-				}
-				return v.Name == "holder-silent"
-			})
-			require.Empty(t, all)
-			return time.Now().After(end)
-		})
+		assert.Empty(t, judged(t, m))
 	})
 }
 

@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/background"
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/monitor/fleet"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/namespace"
 )
 

@@ -52,8 +52,9 @@
 //     no queue. A waiter that is not the first of its key may therefore be missing from a Snapshot.
 //   - The first waiter of a key holds the key's turnstile, another lock, for which the others wait (see
 //     docs/reference/postgresql-views.md). They are shown as waiters of the key. While the key is briefly free, a Monitor that
-//     did not see it in its previous Snapshot cannot tell whose turnstile it is, and shows an unknown single key. The
-//     turnstile of a semaphore is always shown that way.
+//     did not see it in its previous Snapshot cannot tell whose turnstile it is, and shows an unknown single key. A
+//     Snapshot always shows the turnstile of a semaphore that way. Page shows its sessions as waiters of the semaphore,
+//     if a process names that.
 //
 // # Failures
 //

@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/introspect"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
 // factsEvery is the shortest interval between two queries for facts about the server.

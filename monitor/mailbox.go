@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/internal/mailboxes"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/namespace"
 )
 

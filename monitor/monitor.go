@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/introspect"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
 // ErrClosed is the error of a Monitor after Close.

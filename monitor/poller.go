@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/monitor/fleet"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/monitor/internal/shared"
 	"github.com/pglatch/pglatch/monitor/internal/web"
 )

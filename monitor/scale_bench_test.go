@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/processors"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 )
@@ -107,23 +107,15 @@ func BenchmarkManyLocksAndViewers(b *testing.B) {
 			for len(events) > 0 { // what came before
 				<-events
 			}
-			began, queries, used := time.Now(), m.Stats().Queries, processors(b)
+			began, queries, used := time.Now(), m.Stats().Queries, processors.Used(b)
 			for range each * viewers {
 				<-events
 			}
-			spell, used := time.Since(began).Seconds(), processors(b)-used
+			spell, used := time.Since(began).Seconds(), processors.Used(b)-used
 			b.ReportMetric(float64(m.Stats().Queries-queries)/spell, "queries/s")
 			b.ReportMetric(each/spell, "events/viewer/s")
 			b.ReportMetric(100*used.Seconds()/spell, "%processor")
 			b.ReportMetric(float64(used.Microseconds())/each/viewers, "processor-µs/event")
 		}
 	})
-}
-
-// processors is what this process used of them.
-func processors(b *testing.B) time.Duration {
-	b.Helper()
-	var r syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &r))
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }

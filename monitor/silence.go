@@ -3,8 +3,8 @@ package monitor
 import (
 	"time"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/introspect"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
 // A silence identifies the sessions of processes that listen and do not answer. Verdicts, the page and the commands all

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/monitor/internal/web"
 )
 

@@ -1,264 +1,119 @@
 package overview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/electionkeys"
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
-	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A claim is a session's hold of a lock.
-type claim struct {
-	tag namespace.Tag
-	pid uint32
-}
-
-// A told is a process's data about a hold.
-type told struct {
-	introspect.Lock
-	by *introspect.Process // as the part that holds it
-}
-
-// A builder builds rows.
+// A builder makes the rows of a Picture, in the words of the processes.
 type builder struct {
-	answers    introspect.Answers
-	rows       []*Row
-	rowOf      map[namespace.Tag]*Row // of each lock of a key
-	semaphores map[string]*Row
-	gates      map[namespace.Tag]*Row // of semaphores, by the turnstile of their waiters
-	names      map[namespace.Tag]string
-	told       map[claim]told
-	classes    map[uint32]namespace.Tag // of the elections' further locks
-	companions []companion
-	processes  map[uint32]*introspect.Process // by the sessions that they reported
+	*incident.Picture
+
+	locks []monitor.Lock
+	texts map[namespace.Tag]string // of the locks
+	names map[namespace.Tag]string // by the processes and the user
+	rows  []*Row
+	rowOf map[*incident.Key]*Row
 }
 
-// maxSlots is the largest number of slots of a semaphore.
-const maxSlots = 1000
-
-// learn determines from answers and known keys which locks belong to which keys.
-func (b *builder) learn(s monitor.Snapshot, known []namespace.Key) {
-	for i := range b.answers.Answers {
-		b.learnAnswer(&b.answers.Answers[i])
-	}
-	present := make(map[namespace.Tag]bool, len(s.Locks))
-	for _, l := range s.Locks {
-		present[l.Tag] = true
+// Of builds the rows from PostgreSQL's data and the processes' answers, in the order of the snapshot. known
+// are keys that the user named: their semaphores are found even if no process answers.
+func Of(s monitor.Snapshot, known ...namespace.Key) []*Row {
+	b := builder{locks: s.Locks, texts: map[namespace.Tag]string{}, names: map[namespace.Tag]string{}, rowOf: map[*incident.Key]*Row{}}
+	for i := range s.Answers.Answers {
+		for text, tag := range keys(&s.Answers.Answers[i]) {
+			b.name(text, tag)
+		}
 	}
 	for _, k := range known {
-		b.learnSemaphore(k, present)
+		b.name(k.String(), k.Tag())
 	}
-	names := Namespaces(b.answers)
-	for text, r := range b.semaphores { // their turnstiles, whose keys are in no answer
-		if k, err := names.Parse(text); err == nil {
-			r.Tag = k.Tag()
-			b.learnGate(k, r)
+	for i := range s.Locks {
+		b.texts[s.Locks[i].Tag] = s.Locks[i].Key.Text
+	}
+	b.Picture = incident.Build(input(s, known))
+	for _, k := range b.Keys {
+		if k.Main != nil {
+			continue
+		}
+		r := b.row(k)
+		for _, h := range k.Holders {
+			r.Holders = append(r.Holders, b.holder(h))
+		}
+		for _, w := range k.Waiters {
+			r.Waiters = append(r.Waiters, b.waiter(w))
 		}
 	}
-	classes := b.classes
-	for tag := range present {
-		if tag.ClassID>>31 == 0 || tag.ObjSubID == namespace.PairForm {
-			classes[electionkeys.Of(tag).ClassID()] = tag
+	b.addCandidates()
+	for i := range s.Locks {
+		if r := b.row(b.Key(s.Locks[i].Tag)); !slices.Contains(r.Tags, s.Locks[i].Tag) {
+			r.Tags = append(r.Tags, s.Locks[i].Tag)
 		}
+	}
+	rows := slices.DeleteFunc(b.rows, func(r *Row) bool { return len(r.Holders)+len(r.Waiters) == 0 })
+	for _, r := range rows {
+		slices.SortStableFunc(r.Waiters, func(p, o Party) int { return int(o.Age/time.Millisecond) - int(p.Age/time.Millisecond) })
+	}
+	return rows
+}
+
+// input returns the input of the Picture of a Snapshot.
+func input(s monitor.Snapshot, known []namespace.Key) incident.Input {
+	in := incident.Input{At: s.Server.Now, Answers: s.Answers.Answers, Known: known}
+	for _, q := range s.Answers.Silent {
+		in.Silent = append(in.Silent, incident.Silent{Silent: q})
 	}
 	if s.Fleet != nil {
-		kinds := map[fleet.Kind]Kind{fleet.ShardLock: Shard, fleet.GuardLock: Guard, fleet.TickLock: Tick, fleet.NodeLock: Mailbox}
-		for tag := range present {
-			if l, ok := s.Fleet.Locks[tag]; ok && b.rowOf[tag] == nil {
-				b.row(tag).Kind = kinds[l.Kind]
-			}
-		}
+		in.Locks = s.Fleet.Locks
 	}
-	for tag := range present { // elections, also of processes that do not answer
-		if main, ok := classes[tag.ClassID]; ok && tag.ObjSubID == namespace.SingleForm && b.rowOf[tag] == nil {
-			r := b.row(main)
-			r.Kind = Election
-			b.rowOf[tag] = r
+	for i := range s.Locks {
+		l, p := &s.Locks[i], PartyOf(s.Locks[i])
+		r := incident.Row{
+			Session: incident.Session{PID: l.PID, Name: l.ApplicationName}, Tag: l.Tag, Text: l.Key.Text, Shared: p.Shared, Granted: l.Granted, Age: p.Age,
 		}
+		if l.Namespace != nil && l.EntityID == nil {
+			r.Namespace = *l.Namespace
+		}
+		in.Rows = append(in.Rows, r)
 	}
+	return in
 }
 
-func (b *builder) learnAnswer(a *introspect.Answer) {
-	as := func(service string) *introspect.Process {
-		process := a.Process.As(service)
-		return &process
-	}
-	for _, l := range a.Locks {
-		process := as(l.Service)
-		b.told[claim{l.Tag, l.Session}] = told{l, process}
-		b.processes[l.Session] = process
-		if l.Semaphore != "" && !Hidden(l.Semaphore) {
-			r := b.semaphore(l.Semaphore)
-			r.Slots = max(r.Slots, l.Slots)
-			b.rowOf[l.Tag] = r
-			continue
-		}
-		b.name(l.Tag, l.Key)
-		if l.Group != "" {
-			b.row(l.Tag).Kind = Shard
-		}
-	}
-	for _, g := range a.Groups {
-		b.processes[g.Session] = as(g.Service)
-	}
-	for _, w := range a.Waits {
-		if w.Session != 0 {
-			b.processes[w.Session] = as(w.Service)
-		}
-		if !w.Semaphore {
-			b.name(w.Tag, w.Key)
-			continue
-		}
-		r := b.waited(w)
-		r.Slots = max(r.Slots, len(w.Slots))
-		for _, tag := range w.Slots {
-			b.rowOf[tag] = r
-		}
-	}
-	for _, e := range a.Elections {
-		if len(e.Tags) == 0 {
-			continue // it is in no database
-		}
-		if e.Session != 0 {
-			b.processes[e.Session] = as(e.Service)
-		}
-		b.name(e.Tags[0], e.Key)
-		r := b.row(e.Tags[0])
-		r.Kind = Election
-		for _, tag := range e.Tags {
-			b.rowOf[tag] = r
-		}
-		b.classes[e.Class] = e.Tags[0]
-	}
-}
-
-// learnSemaphore finds the slots of the semaphore on k.
-func (b *builder) learnSemaphore(k namespace.Key, present map[namespace.Tag]bool) {
-	b.name(k.Tag(), k.String())
-	for i := range maxSlots {
-		slot, err := k.Companion("slot" + strconv.Itoa(i))
-		if err != nil {
-			return // a raw key has none
-		}
-		if present[slot.Tag()] {
-			r := b.semaphore(k.String())
-			r.Tag, b.rowOf[slot.Tag()] = k.Tag(), r
-			b.learnGate(k, r)
-		}
-	}
-}
-
-func (b *builder) learnGate(k namespace.Key, r *Row) {
-	if gate, err := k.Companion("turnstile"); err == nil {
-		b.gates[gate.Tag()] = r
-	}
-}
-
-// name records a process's name for a key.
-func (b *builder) name(tag namespace.Tag, text string) {
-	if known := b.names[tag]; known == "" || Hidden(known) {
+// name records a name of a key. The first one counts that has its entity. A number is no name: the viewer may know one.
+func (b *builder) name(text string, tag namespace.Tag) {
+	if known := b.names[tag]; (known == "" || Hidden(known)) && text != tag.String() {
 		b.names[tag] = text
 	}
-	if r := b.rowOf[tag]; r != nil && r.Tag == tag {
-		r.Key = b.names[tag]
-	}
 }
 
-// row returns the row of a lock, and creates it if necessary.
-func (b *builder) row(tag namespace.Tag) *Row {
-	r := b.rowOf[tag]
+// row returns the row of a key, and creates it if necessary. All locks of an election have the row of its main key.
+func (b *builder) row(k *incident.Key) *Row {
+	if k.Main != nil {
+		k = k.Main
+	}
+	r := b.rowOf[k]
 	if r == nil {
-		r = b.newRow(Lock, tag.String(), tag)
-		if name := b.names[tag]; name != "" {
-			r.Key = name
+		r = &Row{Key: cmp.Or(b.names[k.Tag], k.Text), Kind: Kind(k.Kind), Tag: k.Tag, Slots: k.Slots, Holders: []Party{}, Waiters: []Party{}}
+		switch k.Kind {
+		case incident.MailboxLock:
+			r.Kind = Mailbox
+		case incident.Leading:
+			r.Key = cmp.Or(b.names[k.Tag], b.texts[k.Tag], k.Tag.String()) // Text names the election
 		}
-		b.rowOf[tag] = r
+		if r.Key == k.Tag.String() {
+			r.namespace = k.Namespace
+		}
+		b.rows, b.rowOf[k] = append(b.rows, r), r
 	}
 	return r
-}
-
-func (b *builder) newRow(kind Kind, text string, tag namespace.Tag) *Row {
-	r := &Row{Key: text, Kind: kind, Tag: tag, Holders: []Party{}, Waiters: []Party{}}
-	b.rows = append(b.rows, r)
-	return r
-}
-
-func (b *builder) semaphore(text string) *Row {
-	r := b.semaphores[text]
-	if r == nil {
-		r = b.newRow(Semaphore, text, namespace.Tag{})
-		b.semaphores[text] = r
-	}
-	return r
-}
-
-// waited returns the row of the semaphore that w waits for.
-func (b *builder) waited(w introspect.Wait) *Row {
-	text := w.Key
-	if Hidden(text) {
-		text = w.Tag.String() // there is only one
-	}
-	r := b.semaphore(text)
-	r.Key, r.Tag = w.Key, w.Tag
-	return r
-}
-
-// add adds PostgreSQL's data about one session.
-func (b *builder) add(l monitor.Lock) {
-	p := b.party(l)
-	if r := b.gates[l.Tag]; r != nil {
-		if b.processes[l.PID] == nil { // otherwise its process reported the wait
-			r.Waiters = append(r.Waiters, p)
-		}
-		r.Tags = append(r.Tags, l.Tag)
-		return
-	}
-	r := b.row(l.Tag)
-	if r.Tag == l.Tag && r.Key == l.Tag.String() { // no process named it, but the viewer may know a name
-		r.Key = l.Key.Text
-		if l.Namespace != nil && l.EntityID == nil {
-			r.namespace = *l.Namespace
-		}
-	}
-	if !slices.Contains(r.Tags, l.Tag) {
-		r.Tags = append(r.Tags, l.Tag)
-	}
-	switch {
-	case r.Kind == Election && l.Tag != r.Tag:
-		b.companions = append(b.companions, companion{r, l, p})
-	case l.Granted:
-		r.Holders = append(r.Holders, p)
-	case b.processes[l.PID] == nil: // the others reported it themselves, as Waits
-		r.Waiters = append(r.Waiters, p)
-	}
-}
-
-// A companion is a session's hold of an election's other lock, which does not decide it.
-type companion struct {
-	row   *Row
-	lock  monitor.Lock
-	party Party
-}
-
-// addCompanions adds the holders of another lock of an election that do not lead.
-func (b *builder) addCompanions() {
-	for _, c := range b.companions {
-		if _, leads := c.row.Session(c.lock.PID, true); leads || !c.lock.Granted {
-			continue
-		}
-		c.party.Note = "the lock of an earlier term"
-		if c.lock.Mode == "ShareLock" {
-			c.party.Note = "a guarded transaction"
-		}
-		c.row.Holders = append(c.row.Holders, c.party)
-	}
 }
 
 // PartyOf returns one session, as PostgreSQL shows it.
@@ -273,77 +128,82 @@ func PartyOf(l monitor.Lock) Party {
 	return p
 }
 
-// party returns one session, with its process's data about it.
-func (b *builder) party(l monitor.Lock) Party {
+// session returns the session of a lock, with the name of the process that owns it.
+func (b *builder) session(l monitor.Lock) Party {
 	p := PartyOf(l)
-	if t, ok := b.told[claim{l.Tag, l.PID}]; ok && l.Granted {
-		p.Name, p.Process = ProcessName(*t.by), t.by
-		p.Age, p.Exact, p.Label = t.Age, true, t.Label
-		p.Note = notes(t.Lock)
-		return p
+	if owner, service := b.Owner(l.PID); owner != nil {
+		p.is(owner.Told.As(service))
+	} else {
+		p.Silent = l.Silent
 	}
-	if process := b.processes[l.PID]; process != nil {
-		p.Name, p.Process = ProcessName(*process), process
-		return p
-	}
-	p.Silent = l.Silent
 	return p
 }
 
-func notes(l introspect.Lock) string {
+// is names the process of a party.
+func (p *Party) is(process introspect.Process) { p.Name, p.Process = ProcessName(process), &process }
+
+func (b *builder) holder(h *incident.Holder) Party {
+	p := b.session(b.locks[h.Row])
+	if l := h.Told; l != nil {
+		p.is(h.Process.Told.As(l.Service))
+		p.Age, p.Exact, p.Label, p.Note = h.Age, true, l.Label, notes(h)
+	}
+	return p
+}
+
+func (b *builder) waiter(w *incident.Waiter) Party {
+	if w.Told == nil {
+		return b.session(b.locks[w.Row])
+	}
+	p := Party{PID: w.PID, Shared: w.Shared, Age: w.Age, Exact: true, Label: w.Told.Label, Left: w.Left}
+	p.is(w.Process.Told.As(w.Told.Service))
+	return p
+}
+
+func notes(h *incident.Holder) string {
 	var all []string
-	if l.Asked {
+	if h.Asked {
 		all = append(all, "asked to release")
 	}
-	if l.Doubtful {
+	if h.Doubtful {
 		all = append(all, "its server did not answer in time")
 	}
-	if l.HandOvers > 0 {
-		all = append(all, fmt.Sprintf("handed over %d times in the process", l.HandOvers))
+	if h.Told.HandOvers > 0 {
+		all = append(all, fmt.Sprintf("handed over %d times in the process", h.Told.HandOvers))
 	}
-	if l.Beside > 0 {
-		all = append(all, fmt.Sprintf("%d other keys on its session", l.Beside))
+	if h.Beside > 0 {
+		all = append(all, fmt.Sprintf("%d other keys on its session", h.Beside))
 	}
 	return strings.Join(all, ", ")
 }
 
-// addWaits adds the waits that processes reported.
-func (b *builder) addWaits() {
-	for i := range b.answers.Answers {
-		a := &b.answers.Answers[i]
-		for _, w := range a.Waits {
-			r := b.rowOf[w.Tag]
-			switch {
-			case w.Semaphore:
-				r = b.waited(w)
-			case r == nil:
-				r = b.row(w.Tag)
+// addCandidates adds the candidates of elections, of which PostgreSQL knows only the leader. Then it adds the holders
+// of an election's other locks that do not lead.
+func (b *builder) addCandidates() {
+	for _, e := range b.Elections {
+		for _, m := range e.Members {
+			if e.Tag.Valid() && m.Told.State != "stopped" {
+				b.row(b.Key(e.Tag)).stands(m.Told, m.Process.Told.As(m.Told.Service))
 			}
-			process := a.Process.As(w.Service)
-			r.Waiters = append(r.Waiters, Party{
-				Name: ProcessName(process), PID: w.Session, Shared: w.Shared, Age: w.Age, Exact: true, Label: w.Label, Left: w.Left, Process: &process,
-			})
+		}
+	}
+	for _, k := range b.Keys {
+		for _, h := range k.Holders {
+			r := b.row(k)
+			if _, leads := r.Session(h.PID, true); leads || k.Main == nil {
+				continue
+			}
+			p := b.holder(h)
+			if p.Note = "the lock of an earlier term"; p.Shared {
+				p.Note = "a guarded transaction"
+			}
+			r.Holders = append(r.Holders, p)
 		}
 	}
 }
 
-// addElections adds the candidates' states. PostgreSQL knows only the leader.
-func (b *builder) addElections() {
-	for i := range b.answers.Answers {
-		a := &b.answers.Answers[i]
-		for _, e := range a.Elections {
-			if len(e.Tags) > 0 {
-				b.addCandidate(b.rowOf[e.Tags[0]], a, e)
-			}
-		}
-	}
-}
-
-func (b *builder) addCandidate(r *Row, a *introspect.Answer, e introspect.Election) {
-	if e.State == "stopped" {
-		return
-	}
-	process := a.Process.As(e.Service)
+// stands adds a candidate: it leads, or waits.
+func (r *Row) stands(e *introspect.Election, process introspect.Process) {
 	note := "node " + e.Node + ", " + e.State
 	if e.StandsBack {
 		note += ", stands back"
@@ -354,11 +214,14 @@ func (b *builder) addCandidate(r *Row, a *introspect.Answer, e introspect.Electi
 	if e.Error != "" {
 		note += ", last attempt failed: " + e.Error
 	}
-	for i := range r.Holders {
-		if h := &r.Holders[i]; e.Session != 0 && h.PID == e.Session {
-			h.Name, h.Process, h.Age, h.Exact, h.Note = ProcessName(process), &process, e.Age, true, note
-			return
-		}
+	its := func(p Party) bool { return e.Session != 0 && p.PID == e.Session }
+	p := &Party{PID: e.Session}
+	if i := slices.IndexFunc(r.Holders, its); i >= 0 {
+		p = &r.Holders[i]
+	} else {
+		r.Waiters = append(slices.DeleteFunc(r.Waiters, its), *p)
+		p = &r.Waiters[len(r.Waiters)-1]
 	}
-	r.Waiters = append(r.Waiters, Party{Name: ProcessName(process), PID: e.Session, Age: e.Age, Exact: true, Note: note, Process: &process})
+	p.is(process)
+	p.Age, p.Exact, p.Note = e.Age, true, note
 }

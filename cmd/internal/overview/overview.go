@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/introspect"
-	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -68,27 +67,6 @@ func (p Party) MarshalJSON() ([]byte, error) {
 		Duration float64 `json:"duration"`
 		Left     float64 `json:"left,omitempty"`
 	}{party(p), p.Age.Seconds(), p.Left.Seconds()})
-}
-
-// Of builds the rows from PostgreSQL's data and the processes' answers, in the order of the snapshot. known
-// are keys that the user named: their semaphores are found even if no process answers.
-func Of(s monitor.Snapshot, known ...namespace.Key) []*Row {
-	b := builder{
-		answers: s.Answers, rowOf: map[namespace.Tag]*Row{}, semaphores: map[string]*Row{}, gates: map[namespace.Tag]*Row{},
-		names: map[namespace.Tag]string{}, told: map[claim]told{}, classes: map[uint32]namespace.Tag{}, processes: map[uint32]*introspect.Process{},
-	}
-	b.learn(s, known)
-	for i := range s.Locks {
-		b.add(s.Locks[i])
-	}
-	b.addCompanions()
-	b.addWaits()
-	b.addElections()
-	rows := slices.DeleteFunc(b.rows, func(r *Row) bool { return len(r.Holders)+len(r.Waiters) == 0 })
-	for _, r := range rows {
-		slices.SortStableFunc(r.Waiters, func(p, o Party) int { return int(o.Age/time.Millisecond) - int(p.Age/time.Millisecond) })
-	}
-	return rows
 }
 
 // OldestWait is the longest wait for the key.

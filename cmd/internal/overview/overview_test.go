@@ -133,9 +133,27 @@ func TestASemaphoreIsOneRow(t *testing.T) {
 		},
 	}}}
 	assert.Equal(t, [][]string{{"order/42", "2 of 3 slots", "billing@web-3:1 and 1 more", "1m0s", "2", "≥2s", "11", "-"}}, cells(of(s, told)))
+	s.Locks = append(s.Locks, held(k.Tag(), 15, "psql"))
+	assert.Equal(t, "order/42", of(s, told)[0].Key, "a lock on its key, which no process names, is another row")
+	s.Locks = s.Locks[:4]
+	told.Answers[0].Locks = told.Answers[0].Locks[1:]
+	assert.Equal(t, [][]string{{"order/42", "2 of 3 slots", "app and 1 more", "≥2s", "2", "≥2s", "11", "-"}}, cells(of(s, told)), "no process reports slot 0")
 	assert.Equal(t, [][]string{{"order/42", "2 slots", "app and 1 more", "≥2s", "2", "≥2s", "11", "-"}},
 		cells(of(s, introspect.Answers{}, k)), "who asks for it by name needs no answer")
 	assert.Len(t, of(s, introspect.Answers{}), 3, "else nobody knows what the locks are")
+}
+
+// An answer is older than the locks, and has room for so many waits.
+func TestAWaitThatNoProcessReportsIsShown(t *testing.T) {
+	t.Parallel()
+	k, other := key(t, "42"), key(t, "43")
+	rows := of(snapshot(held(k.Tag(), 11, "app"), waits(other.Tag(), 11, "app")), introspect.Answers{Answers: []introspect.Answer{{
+		Process: billing(1), Locks: []introspect.Lock{{Key: k.String(), Tag: k.Tag(), Session: 11, Age: time.Minute}},
+	}}})
+	assert.Equal(t, [][]string{
+		{"order/42", "exclusive", "billing@web-3:1", "1m0s", "-", "-", "11", "-"}, {"2:43", "exclusive", "nobody", "-", "1", "≥300ms", "-", "-"},
+	}, cells(rows))
+	assert.Equal(t, "billing@web-3:1", rows[1].Waiters[0].Name, "its session is known")
 }
 
 func TestAnElectionIsOneRow(t *testing.T) {
@@ -155,6 +173,15 @@ func TestAnElectionIsOneRow(t *testing.T) {
 	assert.Equal(t, [][]string{{"order/7", "election", "billing@web-3:1", "1h0m", "2", "1m0s", "11", "-"}}, cells(rows))
 	assert.Equal(t, "node n1, leader, term 1.4", rows[0].Holders[0].Note)
 	assert.Equal(t, "node n3, follower, last attempt failed: no route", rows[0].Waiters[1].Note)
+
+	raw := namespace.Pair(7, 1).Tag()
+	told := introspect.Answers{Answers: []introspect.Answer{{Process: billing(1), Elections: []introspect.Election{
+		{Name: "nightly", Key: "7:1", Tags: []namespace.Tag{raw}, Node: "n1", State: "follower", Age: time.Minute},
+	}}}}
+	assert.Equal(t, [][]string{{"7:1", "election", "nobody", "-", "1", "1m0s", "-", "-"}}, cells(of(snapshot(), told)))
+	l := held(raw, 11, "a")
+	l.Key.Text = "agent/1" // by the viewer's own namespaces
+	assert.Equal(t, "agent/1", of(snapshot(l), told)[0].Key)
 }
 
 func TestAHolderThatDoesNotAnswerIsSilent(t *testing.T) {

@@ -5,8 +5,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/internal/incident"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 func TestEachCommandOfAnAdviceCanBeCopied(t *testing.T) {
@@ -31,4 +34,26 @@ func TestEachCommandOfAnAdviceCanBeCopied(t *testing.T) {
 		assert.Equal(t, want, strings.Join(found, "|"), text)
 		assert.Equal(t, text, strings.Join(all, ""), "control: nothing is lost")
 	}
+}
+
+func TestTheQueryOfASemaphoreFindsItsSlotsAndItsTurnstile(t *testing.T) {
+	t.Parallel()
+	pool, err := namespace.Must(2, "order").Text("pool")
+	require.NoError(t, err)
+	tag := func(label string) namespace.Tag {
+		k, err := pool.Companion(label)
+		require.NoError(t, err)
+		return k.Tag()
+	}
+	p := incident.Build(incident.Input{
+		Rows: []incident.Row{{Session: incident.Session{PID: 7}, Tag: tag("slot0"), Granted: true}},
+		Answers: []introspect.Answer{{Waits: []introspect.Wait{
+			{Key: "order/pool", Tag: pool.Tag(), Semaphore: true, Slots: []namespace.Tag{tag("slot0")}, Session: 8},
+		}}},
+	})
+	require.Len(t, p.Keys, 1)
+	sql := queries(p.Keys[0])[0]
+	assert.Contains(t, sql, where(tag("slot0")))
+	assert.Contains(t, sql, where(tag("turnstile")))
+	assert.NotContains(t, sql, where(pool.Tag()), "a lock on its own key is independent of its slots")
 }

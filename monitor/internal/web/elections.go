@@ -4,30 +4,30 @@ import (
 	"context"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
 // An electionView is an election.
 type electionView struct {
-	ID, Name, Key, Leader, Term, Link string
-	Since                             age
-	Leaderless                        bool
-	Members                           []memberView
-	HandOvers                         []handOverView
-	Lease                             string
-	Silent, MayLead                   string // the leader that does not answer and may continue to lead; for how long
+	*incident.Election
+
+	Leader, Term, Link, Lease string
+	Since                     age
+	Leaderless                bool
+	Members                   []memberView
+	HandOvers                 []handOverView
+	Silent, MayLead           string // the leader that does not answer and may continue to lead; for how long
 }
 
 type memberView struct {
-	Node, State, Process, Session, Err, Term string
-	Silent, Leads                            bool
-	Since                                    age
+	*incident.Member
+
+	Since age
 }
 
 type handOverView struct {
@@ -77,34 +77,22 @@ func elections(ctx context.Context, v *view, _ url.Values) {
 }
 
 func (v *view) election(e *incident.Election) electionView {
-	ev := electionView{ID: e.ID, Name: e.Name, Key: e.Key, Leaderless: true}
+	ev := electionView{Election: e, Leaderless: true}
 	if e.Tag.Valid() {
 		ev.Link = keyLink(e.ID)
 	}
 	var handOvers []incident.HandOver
+	leads := func(m *incident.Member) bool { return m.State == "leader" && !m.Process.Silent }
 	members := slices.Clone(e.Members)
-	slices.SortStableFunc(members, func(a, b incident.Member) int {
-		rank := func(m incident.Member) int {
-			if m.State == "leader" && !m.Process.Silent {
-				return 0
-			}
-			return 1
-		}
-		return rank(a) - rank(b)
-	})
-	for _, m := range members {
-		mv := memberView{
-			Node: m.Node, State: m.State, Process: m.Who(), Err: m.Err, Term: m.Term, Silent: m.Process.Silent,
-			Leads: m.State == "leader" && !m.Process.Silent, Since: v.age("m/"+e.ID+m.Process.ID+m.Node+m.State, m.Age, true),
-		}
-		if m.Session != 0 {
-			mv.Session = strconv.Itoa(int(m.Session))
-		}
-		if mv.Leads && ev.Leaderless {
+	slices.SortStableFunc(members, func(a, b incident.Member) int { return b2i(leads(&b)) - b2i(leads(&a)) })
+	for i := range members {
+		m := &members[i]
+		mv := memberView{m, v.age("m/"+e.ID+m.Process.ID+m.Node+m.State, m.Age, true)}
+		if leads(m) && ev.Leaderless {
 			ev.Leader, ev.Term, ev.Since, ev.Leaderless, ev.Lease = m.Node, m.Term, mv.Since, false, incident.Age(m.Lease)
 		}
 		ev.Members = append(ev.Members, mv)
-		if len(m.HandOvers) > len(handOvers) || mv.Leads && len(m.HandOvers) > 0 {
+		if len(m.HandOvers) > len(handOvers) || leads(m) && len(m.HandOvers) > 0 {
 			handOvers = m.HandOvers
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/monitor/fleet"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
 // listed is how many shards, ticks, turns or leases of one table the page lists.
@@ -64,16 +64,13 @@ type jobView struct {
 // A mailboxView is a mailbox.
 type mailboxView struct {
 	fleet.Mailbox
-	Oldest string
-	Nodes  string
-	Turns  []turnView
-	Left   int64
+	Turns []turnView
+	Left  int64
 }
 
 type turnView struct {
-	Entity, Node string
-	Attempt      int
-	Since        age
+	fleet.Turn
+	Since age
 }
 
 // Columns of the tables of what runs beside locks. Their names in an address differ, because one address is for all tables.
@@ -260,18 +257,14 @@ func (v *view) job(j fleet.Job) jobView {
 }
 
 func (v *view) mailbox(b fleet.Mailbox, has func(...string) bool) mailboxView {
-	mv := mailboxView{Mailbox: b, Nodes: strings.Join(b.Nodes, ", ")}
-	if b.Oldest > 0 {
-		mv.Oldest = incident.Age(b.Oldest)
-	}
+	mv := mailboxView{Mailbox: b, Left: b.Running - int64(len(b.Turns))}
 	turns := slices.Clone(b.Turns)
 	turnColumns.sort(&v.Query, turns)
 	for _, t := range turns {
 		if has(t.Entity, t.Node, b.Name) {
-			mv.Turns = append(mv.Turns, turnView{t.Entity, t.Node, t.Attempt, v.age("u/"+b.Name+"/"+t.Entity, t.Age, true)})
+			mv.Turns = append(mv.Turns, turnView{t, v.age("u/"+b.Name+"/"+t.Entity, t.Age, true)})
 		}
 	}
-	mv.Left = b.Running - int64(len(b.Turns))
 	return mv
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/internal/incident"
 )
 
 // The bounds of the drawing.
@@ -20,7 +20,7 @@ const (
 type graphView struct {
 	SVG        svg
 	Cycles     [][]string // sentences
-	Lines      []frameLine
+	Lines      []keyRef
 	Keys, Left int // drawn, and not
 }
 
@@ -71,7 +71,7 @@ func graph(_ context.Context, v *view, _ url.Values) {
 		if len(k.Holders) > 0 {
 			holder = k.Holders[0].Who()
 		}
-		g.Lines = append(g.Lines, frameLine{fmt.Sprintf("%s: held by %s, waited for by %s", k.Text, holder, strings.Join(whoWaits(k), ", ")), keyLink(k.ID), len(k.Waiters)})
+		g.Lines = append(g.Lines, keyRef{fmt.Sprintf("%s: held by %s, waited for by %s", k.Text, holder, strings.Join(whoWaits(k), ", ")), keyLink(k.ID)})
 	}
 	for _, c := range v.state.Picture.Cycles {
 		d.cycle(c)

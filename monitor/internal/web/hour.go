@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/internal/incident"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 type hourView struct {
 	Spaces []hourSpace
 	Left   int // namespaces that are not shown
-	Events []eventView
+	Events []incident.Event
 	Began  string
 }
 
@@ -83,7 +83,7 @@ func (v *view) hour() *hourView {
 	}
 	h.Left = len(spaces) - len(h.Spaces)
 	for i := len(past.Events) - 1; i >= 0 && len(h.Events) < hourEvents; i-- {
-		h.Events = append(h.Events, event(&past.Events[i]))
+		h.Events = append(h.Events, past.Events[i])
 	}
 	return h
 }

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/internal/legible"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
 // An incidentView is the page of one verdict, also after it is over. Its address says what it is about, for a monitor that
@@ -18,7 +18,7 @@ type incidentView struct {
 	Card   *card
 	Cause  *card // the verdict that it is a consequence of; nil = none
 	Over   bool
-	Events []eventView
+	Events []incident.Event
 
 	Name, Key, Since string // what the address says of an incident that is not known; "" = nothing
 	Doc              string // explains verdicts of this name
@@ -58,7 +58,7 @@ func incidentPage(_ context.Context, v *view, asked url.Values) {
 	}
 	for at := len(v.state.Past.Events) - 1; at >= 0 && len(i.Events) < 50; at-- {
 		if e := &v.state.Past.Events[at]; e.KeyID != "" && slices.Contains(keys, e.KeyID) {
-			i.Events = append(i.Events, event(e))
+			i.Events = append(i.Events, *e)
 		}
 	}
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/turnstile"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -18,34 +16,30 @@ const waitersShown = 200
 
 // A keyView is the page of one key.
 type keyView struct {
-	Text, Kind string
-	Command    string // the key as an argument of commands and actions; "" = it is not shown
-	Gone       bool
-	Slots      int
-	HandOvers  int64
-	Holders    []holderView
-	Waiters    []waiterView
-	AllWaiters int
-	Verdicts   []card
-	SQL        []string
-	Steps      []step
-	Shown      bool
+	incident.Key
+
+	Command  string // the key as an argument of commands and actions; "" = it is not shown
+	Gone     bool
+	Holders  []holderView
+	Waiters  []waiterView // the first of them
+	Verdicts []card
+	SQL      []string
+	Steps    []step
 }
 
 type holderView struct {
-	Who, How, Session, State, Label, Place string
-	Silent                                 bool
-	Since                                  age
-	Beside                                 int
-	Asked, Doubtful, Told                  bool
+	*incident.Holder
+
+	Since age
 }
 
 type waiterView struct {
-	Place                        int
-	Who, How, Session, Label, At string
-	Since                        age
-	Left                         string
-	Holds                        []string
+	*incident.Waiter
+
+	Place int
+	Since age
+	Left  string
+	Holds []string
 }
 
 // A step is a possible action.
@@ -63,7 +57,7 @@ func key(_ context.Context, v *view, asked url.Values) {
 			return
 		}
 	}
-	v.Key = &keyView{Gone: true, Text: "This key"}
+	v.Key = &keyView{Gone: true, Key: incident.Key{Text: "This key"}}
 	for i := len(v.state.Past.Events) - 1; i >= 0; i-- {
 		if e := &v.state.Past.Events[i]; e.KeyID == id {
 			v.Key.Text = e.Key
@@ -73,14 +67,14 @@ func key(_ context.Context, v *view, asked url.Values) {
 }
 
 func (v *view) keyOf(k *incident.Key) *keyView {
-	kv := &keyView{Text: k.Text, Kind: string(k.Kind), Slots: k.Slots, HandOvers: k.HandOvers, AllWaiters: len(k.Waiters), Shown: k.Shown}
+	kv := &keyView{Key: *k}
 	for i, c := range v.Verdicts {
 		if v.state.Verdicts[i].Of(k.ID) {
 			kv.Verdicts = append(kv.Verdicts, c)
 		}
 	}
 	for i, h := range k.Holders {
-		kv.Holders = append(kv.Holders, v.holder(k, i, h))
+		kv.Holders = append(kv.Holders, holderView{h, v.age(fmt.Sprint("h/", k.ID, i, h.PID), h.Age, h.Exact)})
 	}
 	names := map[namespace.Tag]string{}
 	for _, o := range v.state.Picture.Keys {
@@ -96,34 +90,8 @@ func (v *view) keyOf(k *incident.Key) *keyView {
 	return kv
 }
 
-func (v *view) holder(k *incident.Key, i int, h *incident.Holder) holderView {
-	hv := holderView{
-		Who: h.Who(), How: mode(h.Shared), State: h.State, Beside: h.Beside, Asked: h.Asked, Doubtful: h.Doubtful, Told: h.Process != nil,
-		Since: v.age(fmt.Sprint("h/", k.ID, i, h.PID), h.Age, h.Exact), Label: strings.Join(h.Labels, ", "),
-	}
-	if h.PID != 0 {
-		hv.Session = strconv.Itoa(int(h.PID))
-	}
-	if h.Count > 1 {
-		hv.How += fmt.Sprintf(", by %d requests", h.Count)
-	}
-	if p := h.Process; p != nil {
-		hv.Place, hv.Silent = h.Place(), p.Silent
-	}
-	return hv
-}
-
 func (v *view) waiter(k *incident.Key, i int, w *incident.Waiter, names map[namespace.Tag]string) waiterView {
-	wv := waiterView{
-		Place: i + 1, Who: w.Who(), How: mode(w.Shared), Label: w.Label, At: "at the server",
-		Since: v.age(fmt.Sprint("w/", k.ID, w.Who(), w.Ahead, w.Label), w.Age, w.Process != nil),
-	}
-	if w.PID != 0 {
-		wv.Session = strconv.Itoa(int(w.PID))
-	}
-	if w.Inside {
-		wv.At = "in the process"
-	}
+	wv := waiterView{Waiter: w, Place: i + 1, Since: v.age(fmt.Sprint("w/", k.ID, w.Who(), w.Ahead, w.Label), w.Age, w.Process != nil)}
 	if w.Left > 0 {
 		wv.Left = incident.Age(w.Left.Round(5 * time.Second))
 	}
@@ -144,14 +112,18 @@ func mode(shared bool) string {
 
 // queries returns queries that show the key in psql.
 func queries(k *incident.Key) []string {
-	gate := turnstile.Of(k.Tag)
 	var conditions []string
 	for _, h := range k.Holders {
 		if h.Tag != k.Tag {
 			conditions = append(conditions, where(h.Tag))
 		}
 	}
-	conditions = append(conditions, where(k.Tag), where(gate)+" -- its turnstile, at which those stand who wait behind the first")
+	if k.Kind != incident.Semaphore { // a lock on its own key is independent of its slots
+		conditions = append(conditions, where(k.Tag))
+	}
+	if gate := k.Turnstile(); gate.Valid() {
+		conditions = append(conditions, where(gate)+" -- its turnstile, where the waiters behind the first one queue")
+	}
 	return []string{"SELECT l.pid, a.application_name, l.mode, l.granted, now() - l.waitstart AS waiting, a.state\n" +
 		"FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)\nWHERE l.locktype = 'advisory'\n" +
 		"  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())\n  AND (" +

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"encoding/json"
@@ -13,10 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/monitor/fleet"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
 // A State is the data to show. It is immutable.
@@ -63,6 +62,7 @@ var assets embed.FS
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"age": incident.Age, "count": incident.Count, "clock": clock, "doc": docLink,
 	"int": func(n int64) int { return int(n) }, "minus": func(a, b int) int { return a - b }, "n": thousands,
+	"list": func(words []string) string { return strings.Join(words, ", ") }, "mode": mode, "key": keyLink, "at": atLink,
 }).ParseFS(assets, "assets/*.html"))
 
 // thousands returns a number of a template with commas between groups of three digits.
@@ -97,9 +97,18 @@ func New(config Config) *Page { return &Page{config: config} }
 // ServeHTTP serves what the last element of the path names, so the page can be mounted at any path that ends
 // in a slash.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	serve(w, r, p.config.Refuse, p.serve)
+}
+
+// files are the assets that pages load, with their types.
+var files = map[string]string{"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"}
+
+// serve serves an asset, or passes the last element of the path on: "" if the path ends in a slash. The browser revalidates an
+// asset each time: a new version must not meet an old script.
+func serve(w http.ResponseWriter, r *http.Request, refuse func(http.ResponseWriter, int, string), next func(w http.ResponseWriter, r *http.Request, name string)) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		p.config.Refuse(w, http.StatusMethodNotAllowed, "use GET or HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "use GET or HEAD")
 		return
 	}
 	w.Header().Set("Content-Security-Policy", policy)
@@ -107,13 +116,17 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "" || strings.HasSuffix(r.URL.Path, "/") {
 		name = ""
 	}
+	if files[name] == "" {
+		next(w, r, name)
+		return
+	}
+	w.Header().Set("Content-Type", files[name])
+	w.Header().Set("Cache-Control", "no-cache")
+	http.ServeFileFS(w, r, assets, "assets/"+name)
+}
+
+func (p *Page) serve(w http.ResponseWriter, r *http.Request, name string) {
 	switch name {
-	case "page.css":
-		p.asset(w, r, "text/css; charset=utf-8", name)
-	case "page.js":
-		p.asset(w, r, "text/javascript; charset=utf-8", name)
-	case "icon.svg":
-		p.asset(w, r, "image/svg+xml", name)
 	case "live":
 		p.live(w, r)
 	case "verdicts":
@@ -129,19 +142,12 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// asset sends a file. The browser revalidates it each time: a new version must not meet an old script.
-func (p *Page) asset(w http.ResponseWriter, r *http.Request, kind, name string) {
-	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Cache-Control", "no-cache")
-	http.ServeFileFS(w, r, assets, "assets/"+name)
-}
-
 // show sends a view.
 func (p *Page) show(w http.ResponseWriter, r *http.Request, name string) {
 	state, err := p.config.Look(r.Context())
 	if err != nil {
 		w.Header().Set("Retry-After", "1")
-		p.html(w, http.StatusServiceUnavailable, "down", why(err))
+		writeHTML(w, http.StatusServiceUnavailable, "down", why(err))
 		return
 	}
 	v := p.view(r.Context(), name, r.URL.Query(), state, nil)
@@ -149,17 +155,15 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request, name string) {
 		p.config.Refuse(w, v.status, v.problem)
 		return
 	}
-	p.html(w, v.status, "page", v)
+	writeHTML(w, v.status, "page", v)
 }
 
-func (p *Page) html(w http.ResponseWriter, status int, name string, data any) {
-	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
-		panic("BUG: monitor: " + err.Error())
-	}
+// writeHTML writes what a template makes.
+func writeHTML(w http.ResponseWriter, status int, name string, data any) {
+	text := render(name, data)
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // the client may have left
+	_, _ = w.Write([]byte(text)) // the client may have left
 }
 
 // verdicts writes them as JSON.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/internal/incident"
 )
 
 // eventsShown is how many of the newest events are shown.
@@ -16,42 +16,23 @@ const eventsShown = 300
 
 // A pastView is the list of past events.
 type pastView struct {
-	Events []eventView
+	Events []incident.Event
 	All    int
 	Began  string
 	Find   string
 }
 
-type eventView struct {
-	ID, Time, Kind, Text, Link, At, Severity string
-}
-
 // A frameView is a moment of the past.
 type frameView struct {
-	Time, Date     string
+	incident.Frame
+
 	Asked          string
-	Says           []frameLine
-	Verdicts       []incident.Verdict
-	Events         []eventView
+	Events         []incident.Event
 	Earlier, Later string
-	All, Waiting   int
 	None           bool
 }
 
-type frameLine struct {
-	Text, Link string
-	Waiters    int
-}
-
 func atLink(t time.Time) string { return "at?t=" + url.QueryEscape(t.UTC().Format(time.RFC3339)) }
-
-func event(e *incident.Event) eventView {
-	ev := eventView{Time: clock(e.At), Kind: string(e.Kind), Text: e.Text, At: atLink(e.At), Severity: string(e.Severity)}
-	if e.KeyID != "" {
-		ev.Link = keyLink(e.KeyID)
-	}
-	return ev
-}
 
 // happened is the view of past events, the newest first.
 func happened(_ context.Context, v *view, asked url.Values) {
@@ -66,7 +47,7 @@ func happened(_ context.Context, v *view, asked url.Values) {
 			continue
 		}
 		if pv.All++; len(pv.Events) < eventsShown {
-			pv.Events = append(pv.Events, event(e))
+			pv.Events = append(pv.Events, *e)
 		}
 	}
 	v.Past = pv
@@ -83,16 +64,12 @@ func moment(_ context.Context, v *view, asked url.Values) {
 	}
 	past := &v.state.Past
 	frame, ok := past.At(at)
-	fv := &frameView{Asked: clock(at), None: !ok}
+	fv := &frameView{Frame: frame, Asked: clock(at), None: !ok}
 	v.Frame = fv
 	if !ok {
 		return
 	}
 	v.Title = clock(frame.At)
-	fv.Time, fv.Date, fv.All, fv.Waiting, fv.Verdicts = clock(frame.At), frame.At.UTC().Format("2 January 2006"), frame.All, frame.Waiting, frame.Verdicts
-	for _, k := range frame.Keys {
-		fv.Says = append(fv.Says, frameLine{k.Say(), keyLink(k.ID), k.Waiters})
-	}
 	i := slices.IndexFunc(past.Frames, func(f incident.Frame) bool { return f.At.Equal(frame.At) })
 	if i > 0 {
 		fv.Earlier = atLink(past.Frames[i-1].At.Add(time.Second - time.Nanosecond))
@@ -102,7 +79,7 @@ func moment(_ context.Context, v *view, asked url.Values) {
 	}
 	for j := len(past.Events) - 1; j >= 0; j-- {
 		if e := &past.Events[j]; at.Sub(e.At).Abs() <= 30*time.Second && len(fv.Events) < eventsShown {
-			fv.Events = append(fv.Events, event(e))
+			fv.Events = append(fv.Events, *e)
 		}
 	}
 }

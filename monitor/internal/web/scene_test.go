@@ -8,12 +8,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/bubble"
+	"github.com/pglatch/pglatch/internal/test/processors"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/monitor/internal/web"
 )
@@ -213,4 +218,116 @@ func TestAViewerThatLeavesDoesNotEndTheRenderingOfOthers(t *testing.T) {
 	assert.Contains(t, body, "nightly")
 	assert.NotContains(t, body, "does not answer")
 	assert.Empty(t, asked, "control: the rendering of the first viewer is what the second one sees")
+}
+
+func TestViewersOfAListShareALookAndWhatIsRendered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newWorld(1)
+		var state *web.State
+		for range 5 { // until a verdict says that it is held for long
+			var err error
+			state, err = w.look(t.Context())
+			require.NoError(t, err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var looks atomic.Int64
+		look := func(context.Context) (*web.State, error) { looks.Add(1); return state, nil }
+		open := func() *web.Site { return web.NewSite([]web.Database{{Name: "prod", Look: look}}, nil) }
+		var viewers sync.WaitGroup
+		watch := func(site *web.Site) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			viewers.Go(func() { site.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/live", nil)) })
+			return w
+		}
+		views := func(seconds time.Duration, watched ...*httptest.ResponseRecorder) (bodies []string) {
+			bubble.Sleep(seconds)
+			synctest.Wait()
+			for _, w := range watched {
+				bodies = append(bodies, w.Body.String())
+			}
+			return bodies
+		}
+		site := open()
+		first, second := watch(site), watch(site)
+		views(700 * time.Millisecond)
+		late := watch(site)
+		seen := views(2800*time.Millisecond, first, second, late)
+		assert.EqualValues(t, 4, looks.Load(), "at 0, 0.7, 1.7 and 2.7 s: the late one brings the others along")
+		assert.Equal(t, seen[0], seen[1])
+		assert.Equal(t, 4, strings.Count(seen[0], "event: view\n"))
+		assert.Equal(t, 3, strings.Count(seen[2], "event: view\n"))
+		_, after, _ := strings.Cut(seen[0], "\n\n")
+		_, after, _ = strings.Cut(after, "\n\n")
+		assert.True(t, strings.HasSuffix(seen[2], after), "they see the same: %s", after)
+		assert.Contains(t, seen[2], "order/0", "control: all of it, when it came")
+		assert.NotContains(t, after, "order/0", "control: then what has changed")
+
+		looks.Store(0)
+		watch(open())
+		views(100 * time.Millisecond)
+		assert.EqualValues(t, 1, looks.Load(), "control: another list has its own")
+		leave()
+		viewers.Wait()
+	})
+}
+
+const benchViewers = 300
+
+// BenchmarkViewers is what an update of 300 viewers of 20,000 locks costs, without a database and without clients.
+func BenchmarkViewers(b *testing.B) {
+	b.Run("page of a database", func(b *testing.B) {
+		states := make(chan *web.State, benchViewers)
+		p := web.New(web.Config{Next: func(ctx context.Context, _ *web.State) (*web.State, error) {
+			select {
+			case s := <-states:
+				return s, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}})
+		benchViews(b, p, func(state *web.State) {
+			for range benchViewers {
+				states <- state
+			}
+		})
+	})
+	b.Run("list of two databases", func(b *testing.B) {
+		var now atomic.Pointer[web.State] // a viewer asks once a second
+		look := func(context.Context) (*web.State, error) { return now.Load(), nil }
+		benchViews(b, web.NewSite([]web.Database{{Name: "prod", Look: look}, {Name: "staging", Look: look}}, nil), now.Store)
+	})
+}
+
+// benchViews measures events of a handler. show shows its viewers a state.
+func benchViews(b *testing.B, h http.Handler, show func(*web.State)) {
+	b.Helper()
+	w, _ := newWorld(20_000)
+	var states [2]*web.State
+	for i := range 6 { // until a verdict says that the locks are held for long
+		state, err := w.look(b.Context())
+		require.NoError(b, err)
+		states[i%2] = state
+	}
+	next := func(i int) {
+		state := *states[i%2]
+		state.Ended = time.Now()
+		show(&state)
+	}
+	next(0)
+	sent := make(chan struct{}, benchViewers)
+	for range benchViewers {
+		go h.ServeHTTP(&recorder{httptest.NewRecorder(), func() { sent <- struct{}{} }}, httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/live?view=", nil))
+	}
+	for range benchViewers { // each has the whole view
+		<-sent
+	}
+	before := processors.Used(b)
+	for i := 1; b.Loop(); i++ {
+		next(i)
+		for range benchViewers {
+			<-sent
+		}
+	}
+	b.ReportMetric(float64((processors.Used(b)-before).Microseconds())/float64(b.N)/benchViewers, "processor-µs/event")
 }

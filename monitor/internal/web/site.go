@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/internal/pause"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/monitor/internal/shared"
 )
 
@@ -33,14 +31,13 @@ type Site struct {
 	databases []Database
 	servers   []*serverReader
 	refuse    func(w http.ResponseWriter, status int, detail string)
-	assets    *Page
 	reader    shared.Reader[*siteState] // for those who view the list live
 	scenes    scenes[*siteState]
 }
 
 // NewSite returns a Site.
 func NewSite(databases []Database, refuse func(w http.ResponseWriter, status int, detail string)) *Site {
-	s := &Site{databases: databases, refuse: refuse, assets: New(Config{})}
+	s := &Site{databases: databases, refuse: refuse}
 	s.reader = shared.Reader[*siteState]{Every: siteFresh, Do: func() *siteState { return s.look(context.Background()) }}
 	return s
 }
@@ -66,21 +63,13 @@ type databaseView struct {
 
 // ServeHTTP serves what the last element of the path names.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		s.refuse(w, http.StatusMethodNotAllowed, "use GET or HEAD")
-		return
-	}
-	w.Header().Set("Content-Security-Policy", policy)
-	name := path.Base("/" + r.URL.Path)
-	if r.URL.Path == "" || strings.HasSuffix(r.URL.Path, "/") {
-		name = ""
-	}
+	serve(w, r, s.refuse, s.serve)
+}
+
+func (s *Site) serve(w http.ResponseWriter, r *http.Request, name string) {
 	switch name {
 	case "":
-		s.assets.html(w, http.StatusOK, "site", s.view(s.look(r.Context()), nil))
-	case "page.css", "page.js", "icon.svg":
-		s.assets.ServeHTTP(w, r)
+		writeHTML(w, http.StatusOK, "site", s.view(s.look(r.Context()), nil))
 	case "live":
 		s.live(w, r)
 	case "metrics":

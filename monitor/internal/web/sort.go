@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/internal/incident"
 )
 
 // A column is one of a table of T.

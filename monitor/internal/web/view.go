@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"html/template"
 	"maps"
@@ -13,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/internal/incident"
 )
 
 // perPage is the number of rows on one page of the table.
@@ -109,18 +108,6 @@ func (c *card) in(database string) {
 	}
 }
 
-// A badge is a verdict in a row.
-type badge struct{ Severity, Name string }
-
-// A row is a key in the table.
-type row struct {
-	ID, Text, Link, Kind, Holder, Label, How string
-	More                                     int // holders
-	Since, Longest                           age
-	Waiters                                  int
-	Badges                                   []badge
-}
-
 // A query is the query of a request.
 type query struct {
 	Find, Older string
@@ -196,7 +183,7 @@ func (v *view) frame() *frame {
 	if v.Rows != nil {
 		f.rows, f.order = make(map[string]string, len(v.Rows)), make([]string, len(v.Rows))
 		for i, row := range v.Rows {
-			f.rows[row.ID], f.order[i] = render("row", row), row.ID
+			f.rows[row.id()], f.order[i] = render("row", row), row.id()
 		}
 	}
 	return f
@@ -337,33 +324,6 @@ func (v *view) badges() map[string][]badge {
 		}
 	}
 	return all
-}
-
-// firstHolder is the holder of a key that its row shows: the oldest.
-func firstHolder(k *incident.Key) *incident.Holder {
-	return slices.MaxFunc(k.Holders, func(a, b *incident.Holder) int { return cmp.Compare(a.Age, b.Age) })
-}
-
-func (v *view) row(k *incident.Key, badges []badge) row {
-	w := row{ID: "k-" + k.ID, Text: k.Text, Link: keyLink(k.ID), Kind: string(k.Kind), Waiters: len(k.Waiters), Badges: badges}
-	if len(k.Holders) > 0 {
-		h := firstHolder(k)
-		w.Holder, w.More = h.Who(), len(k.Holders)-1
-		if len(h.Labels) > 0 {
-			w.Label = h.Labels[0]
-		}
-		if h.Shared {
-			w.How = "shared"
-		}
-		w.Since = v.age(w.ID+"/held", h.Age, h.Exact)
-	}
-	if k.Kind == incident.Semaphore && k.Slots > 0 {
-		w.How = strconv.Itoa(len(k.Holders)) + " of " + strconv.Itoa(k.Slots) + " slots"
-	}
-	if len(k.Waiters) > 0 {
-		w.Longest = v.age(w.ID+"/wait", k.Longest(), k.Waiters[0].Process != nil)
-	}
-	return w
 }
 
 // read parses a query, and returns what is wrong with it.

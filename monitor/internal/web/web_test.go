@@ -18,10 +18,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/monitor/fleet"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/monitor/internal/web"
 	"github.com/pglatch/pglatch/namespace"
 )

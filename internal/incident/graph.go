@@ -115,7 +115,7 @@ func (g *graph) mutex(k *Key, index map[*Waiter]int, callers func(*Holder) []int
 		i := index[w]
 		n := &g.nodes[i]
 		line := w.Process
-		if w.row >= 0 {
+		if w.Row >= 0 {
 			line = nil
 		}
 		before, chain := heldExclusive, exclusive
@@ -128,7 +128,7 @@ func (g *graph) mutex(k *Key, index map[*Waiter]int, callers func(*Holder) []int
 			}
 		}
 		lines := []*Process{line}
-		if w.row >= 0 && w.Process != nil {
+		if w.Row >= 0 && w.Process != nil {
 			lines = append(lines, w.Process) // it is the first of this process, too
 		}
 		if at, ok := chain[line]; ok {

@@ -1,12 +1,20 @@
 package monitor
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/background"
+	"github.com/pglatch/pglatch/internal/test/bubble"
+	"github.com/pglatch/pglatch/internal/test/configdoc"
 	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -79,4 +87,75 @@ func TestAProcessThatDidNotAnswerIsAwaitedForLongerOnce(t *testing.T) {
 		assert.Equal(t, c.n, n)
 		assert.Equal(t, c.timeout, timeout)
 	}
+}
+
+func TestTablesThatNoLongerAnswerAreAProblemUntilTheyDo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		away := errors.New("no connection")
+		m := &Monitor{lifetime: t.Context(), config: Config{Logger: background.Logger(nil), Fleet: func(context.Context) (fleet.Fleet, error) {
+			return fleet.Fleet{Jobs: []fleet.Job{{Name: "nightly"}}, Problems: []string{"denied"}}, away
+		}}}
+		read := func() *fleet.Fleet {
+			bubble.Sleep(fleetEvery)
+			m.fleetNow()
+			m.work.Wait()
+			f, _ := m.fleetNow()
+			return f
+		}
+		assert.Nil(t, read(), "nothing was read yet")
+		for range 2 {
+			away = nil
+			f := read()
+			require.NotNil(t, f)
+			assert.Equal(t, []string{"denied"}, f.Problems, "control: they answer")
+			away = errors.New("no connection")
+			for range 2 {
+				f = read()
+				assert.Equal(t, []string{"denied", notRead}, f.Problems)
+				assert.Len(t, f.Jobs, 1, "what they had before")
+			}
+		}
+	})
+}
+
+func TestAQueueOfTwentyThousandIsNotPairedOut(t *testing.T) {
+	t.Parallel()
+	const n = 20_000
+	locks := make([]Lock, n)
+	for i := range locks {
+		locks[i] = Lock{PID: uint32(i + 1), Mode: exclusive, Granted: i == 0, Tag: namespace.Pair(1, 1).Tag()}
+	}
+	fillQueues(locks)
+	assert.Same(t, &locks[n-2].BlockedBy[0], &locks[n-1].BlockedBy[0], "a list for each waiter has n²/2 entries")
+	assert.Same(t, &locks[0].Blocks[n-2], &locks[1].Blocks[n-3])
+	assert.Len(t, locks[n-1].BlockedBy, n-1)
+	assert.Len(t, locks[0].Blocks, n-1)
+	assert.Equal(t, []uint32{1, 2, 3}, locks[3].BlockedBy)
+	assert.Equal(t, uint32(5), locks[3].Blocks[0])
+}
+
+func TestALockIsEncodedOnceForAllViewersAndOnlyIfSomebodyAsks(t *testing.T) {
+	t.Parallel()
+	f := &flight{}
+	for i := range 10 {
+		f.snapshot.Locks = append(f.snapshot.Locks, Lock{PID: uint32(i), Tag: namespace.Pair(1, int32(i)).Tag()})
+	}
+	first, second := f.answer(nil, page{limit: 3}), f.answer(nil, page{limit: 4})
+	require.Len(t, first.Locks, 3)
+	for i := range first.Locks {
+		assert.Same(t, &first.Locks[i][0], &second.Locks[i][0])
+	}
+	for i, body := range f.encoded {
+		assert.Equal(t, i < 4, body != nil, i)
+	}
+	assert.Equal(t, 10, first.Total)
+	assert.NotEmpty(t, first.Next)
+}
+
+func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
+	t.Parallel()
+	config, err := Config{}.withDefaults()
+	require.NoError(t, err)
+	configdoc.Check(t, config)
 }

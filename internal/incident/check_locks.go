@@ -145,8 +145,8 @@ func silentHolders(m *Memory, p *Picture) (all []Verdict) {
 				continue
 			}
 			e := elections[k.ID]
-			if k.Kind == Leading && e == nil {
-				break // another lock of an election
+			if k.Main != nil {
+				break // the verdict is about the lock that decides the election
 			}
 			if len(k.Waiters) == 0 && e == nil {
 				idle[h.Process] = append(idle[h.Process], k)

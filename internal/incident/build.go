@@ -44,6 +44,8 @@ type Input struct {
 	Namespaces map[int]string
 	Mailboxes  []Mailbox
 	Server     Server
+	// Known are keys that the viewer named: their semaphores are found even if no process answers.
+	Known []namespace.Key
 	// Locks are the uses of locks that tables name.
 	Locks map[namespace.Tag]fleet.Lock
 }
@@ -66,13 +68,13 @@ type spot struct {
 type builder struct {
 	in     *Input
 	out    *Picture
-	keys   map[namespace.Tag]*Key // a semaphore by the tags of all its known slots
+	keys   map[namespace.Tag]*Key // a semaphore by the tags of all its known slots, and by its turnstile's
 	holds  map[spot]*Holder
 	rows   map[spot]int // waits at the server
 	semas  map[string]*Key
 	served map[*Process]map[namespace.Tag]bool // the keys that it says it waits for
 
-	carriers map[uint32]carrier // of shards, by their sessions
+	carriers map[uint32]introspect.Group // of shards, by their sessions
 }
 
 // Build builds a Picture.
@@ -89,13 +91,16 @@ func Build(in Input) *Picture {
 		return quote(shown), whole
 	}
 	b := &builder{
-		in: &in, out: &Picture{At: in.At, Server: in.Server, Hung: map[[2]string]*Process{}}, keys: map[namespace.Tag]*Key{}, holds: map[spot]*Holder{}, rows: map[spot]int{},
-		semas: map[string]*Key{}, served: map[*Process]map[namespace.Tag]bool{}, carriers: map[uint32]carrier{},
+		in: &in, out: &Picture{At: in.At, Server: in.Server, Hung: map[[2]string]*Process{}, owners: map[uint32]owner{}}, keys: map[namespace.Tag]*Key{}, holds: map[spot]*Holder{}, rows: map[spot]int{},
+		semas: map[string]*Key{}, served: map[*Process]map[namespace.Tag]bool{}, carriers: map[uint32]introspect.Group{},
 	}
 	if in.Asked.IsZero() {
 		in.Asked = in.At
 	}
 	all := b.processes()
+	for _, s := range all {
+		b.own(s)
+	}
 	b.groupSemaphores(all)
 	b.groupElections(all)
 	b.groupShards(all)
@@ -116,7 +121,7 @@ func Build(in Input) *Picture {
 	b.electionHolders()
 	b.clashes(all)
 	b.addMailboxes()
-	b.out.Cycles = cycles(b.out)
+	b.out.keys, b.out.Cycles = b.keys, cycles(b.out)
 	return b.out
 }
 
@@ -129,6 +134,7 @@ type said struct {
 
 func (b *builder) processes() (all []said) {
 	add := func(a *introspect.Answer, p Process) {
+		p.Told = &a.Process
 		p.ID, p.Service, p.Version, p.Host, p.PID, p.Age = a.Process.ID, quote(a.Process.Service), quote(a.Process.Version), quote(a.Process.Host), a.Process.PID, a.Process.Age
 		p.Several = several(a)
 		p.Holds, p.Waits, p.Complete = a.AllLocks, a.AllWaits, a.AllLocks == len(a.Locks)
@@ -171,6 +177,24 @@ func several(a *introspect.Answer) bool {
 		slices.ContainsFunc(a.Groups, func(g introspect.Group) bool { return g.Service != "" })
 }
 
+// own records the sessions that a process reported.
+func (b *builder) own(s said) {
+	owns := func(session uint32, service string) { b.out.owners[session] = owner{s.process, s.service(service)} }
+	for i := range s.answer.Locks {
+		owns(s.answer.Locks[i].Session, s.answer.Locks[i].Service)
+	}
+	for _, g := range s.answer.Groups {
+		owns(g.Session, g.Service)
+	}
+	for i := range s.answer.Waits {
+		owns(s.answer.Waits[i].Session, s.answer.Waits[i].Service)
+	}
+	for i := range s.answer.Elections {
+		owns(s.answer.Elections[i].Session, s.answer.Elections[i].Service)
+	}
+	delete(b.out.owners, 0) // no session
+}
+
 // service returns the service of a part of the process. A process whose parts are all of one service names it once.
 func (s said) service(part string) string { return quote(cmp.Or(part, s.answer.Process.Service)) }
 
@@ -188,11 +212,11 @@ func (b *builder) key(tag namespace.Tag, text, ns string, shown bool) *Key {
 
 func (b *builder) row(i int, r *Row) {
 	k := b.key(r.Tag, r.Text, r.Namespace, r.Shown)
-	if !r.Granted {
+	if !r.Granted || r.Tag == k.gate {
 		b.rows[spot{r.PID, r.Tag}] = i
 		return
 	}
-	h := &Holder{Session: r.Session, Tag: r.Tag, Prepared: r.PID == 0, Shared: r.Shared, Age: r.Age, Count: 1}
+	h := &Holder{Session: r.Session, Tag: r.Tag, Row: i, Prepared: r.PID == 0, Shared: r.Shared, Age: r.Age, Count: 1}
 	k.Holders = append(k.Holders, h)
 	b.holds[spot{r.PID, r.Tag}] = h
 }
@@ -216,7 +240,7 @@ func (b *builder) holdsOf(s said) {
 		} else {
 			h.Process, h.Service, h.Age, h.Exact = s.process, s.service(l.Service), age, true
 		}
-		h.Beside, h.Doubtful, h.Asked = l.Beside, h.Doubtful || l.Doubtful, h.Asked || l.Asked
+		h.Told, h.Beside, h.Doubtful, h.Asked = l, l.Beside, h.Doubtful || l.Doubtful, h.Asked || l.Asked
 		if l.Label != "" && !b.in.HideLabels {
 			h.Labels = append(h.Labels, quote(l.Label))
 		}
@@ -247,28 +271,35 @@ func (b *builder) waitsOf(s said) {
 	b.served[s.process] = map[namespace.Tag]bool{}
 	for i := range s.answer.Waits {
 		a := &s.answer.Waits[i]
-		tags := append([]namespace.Tag{a.Tag}, a.Slots...)
+		tags := []namespace.Tag{a.Tag}
+		var k *Key
+		if a.Semaphore {
+			k = b.semaphore(a.Key, a.Tag)
+			tags = append(slices.Clone(a.Slots), k.gate)
+		}
 		for _, t := range tags {
 			b.served[s.process][t] = true
 		}
 		if s.process.Silent {
 			continue
 		}
-		text, shown := b.in.Text(a.Tag, a.Key)
-		k := b.key(a.Tag, text, namespaceOf(a.Key), shown)
+		if k == nil {
+			text, shown := b.in.Text(a.Tag, a.Key)
+			k = b.key(a.Tag, text, namespaceOf(a.Key), shown)
+		}
 		w := &Waiter{
-			Session: Session{PID: a.Session}, Tag: a.Tag, Process: s.process, Service: s.service(a.Service), Shared: a.Shared, Age: a.Age + s.lag, Left: a.Left, Label: quote(a.Label),
-			Ahead: a.Ahead, Holds: a.Holds, tags: tags, row: -1, Inside: true,
+			Session: Session{PID: a.Session}, Told: a, Tag: a.Tag, Process: s.process, Service: s.service(a.Service), Shared: a.Shared, Age: a.Age + s.lag, Left: a.Left, Label: quote(a.Label),
+			Ahead: a.Ahead, Holds: a.Holds, Row: -1, Inside: a.Session == 0 || a.Ahead > 0,
 		}
 		if b.in.HideLabels {
 			w.Label = ""
 		}
 		// Of waits that share a session, the first is the one in the server's queue.
-		if i, ok := b.rows[spot{a.Session, a.Tag}]; ok && a.Session != 0 {
-			w.Session, w.row, w.Inside = b.in.Rows[i].Session, i, false
-			delete(b.rows, spot{a.Session, a.Tag})
-		} else if a.Session != 0 && a.Ahead == 0 {
-			w.Inside = false
+		for _, t := range tags {
+			if i, ok := b.rows[spot{a.Session, t}]; ok && a.Session != 0 {
+				w.Session, w.Row, w.Inside = b.in.Rows[i].Session, i, false
+				delete(b.rows, spot{a.Session, t})
+			}
 		}
 		k.Waiters = append(k.Waiters, w)
 	}
@@ -296,7 +327,10 @@ func (b *builder) strangers() {
 			continue
 		}
 		k := b.keys[r.Tag]
-		k.Waiters = append(k.Waiters, &Waiter{Session: r.Session, Tag: r.Tag, Process: p, Shared: r.Shared, Age: r.Age, tags: []namespace.Tag{r.Tag}, row: i})
+		if k.Kind == Semaphore && slices.ContainsFunc(k.Waiters, func(w *Waiter) bool { return w.PID == r.PID }) {
+			continue // it keeps the turnstile while it waits for a slot
+		}
+		k.Waiters = append(k.Waiters, &Waiter{Session: r.Session, Tag: r.Tag, Process: p, Shared: r.Shared, Age: r.Age, Row: i})
 	}
 }
 
@@ -306,13 +340,13 @@ func (b *builder) order() {
 	for _, k := range b.out.Keys {
 		head := map[*Process]int{}
 		for _, w := range k.Waiters {
-			if w.row >= 0 && w.Process != nil {
-				head[w.Process] = w.row
+			if w.Row >= 0 && w.Process != nil {
+				head[w.Process] = w.Row
 			}
 		}
 		place := func(w *Waiter) int {
-			if w.row >= 0 {
-				return w.row
+			if w.Row >= 0 {
+				return w.Row
 			}
 			if at, ok := head[w.Process]; ok && w.Process != nil {
 				return at
@@ -320,7 +354,7 @@ func (b *builder) order() {
 			return len(b.in.Rows)
 		}
 		slices.SortStableFunc(k.Waiters, func(a, o *Waiter) int {
-			return cmp.Or(cmp.Compare(place(a), place(o)), cmp.Compare(b2i(a.row < 0), b2i(o.row < 0)), cmp.Compare(a.Ahead, o.Ahead), cmp.Compare(o.Age, a.Age))
+			return cmp.Or(cmp.Compare(place(a), place(o)), cmp.Compare(b2i(a.Row < 0), b2i(o.Row < 0)), cmp.Compare(a.Ahead, o.Ahead), cmp.Compare(o.Age, a.Age))
 		})
 	}
 	b.out.Keys = slices.DeleteFunc(b.out.Keys, func(k *Key) bool { return len(k.Holders)+len(k.Waiters) == 0 })

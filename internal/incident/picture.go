@@ -3,6 +3,8 @@ package incident
 import (
 	"time"
 
+	"github.com/pglatch/pglatch/internal/turnstile"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -19,8 +21,26 @@ type Picture struct {
 	Unseen []Unseen
 	// Clashes are namespaces of one number that processes call by different names.
 	Clashes []Clash
+	keys    map[namespace.Tag]*Key
+	owners  map[uint32]owner
 	// Hung are the silent processes of each group's nodes, by group and node.
 	Hung map[[2]string]*Process
+}
+
+// Key returns the key that a lock belongs to; nil = none.
+func (p *Picture) Key(lock namespace.Tag) *Key { return p.keys[lock] }
+
+// An owner is the part of a process that a session belongs to.
+type owner struct {
+	process *Process
+	service string
+}
+
+// Owner returns the process that reported anything of a session, and the service of the part of it; nil = none did.
+// The process need not know all that the session holds.
+func (p *Picture) Owner(session uint32) (*Process, string) {
+	o := p.owners[session]
+	return o.process, o.service
 }
 
 // A Kind is the purpose of a key.
@@ -51,6 +71,18 @@ type Key struct {
 	Quoted    bool      // Text is not the key as its users know it: a part, or without unprintable characters
 	// Shown is false if the key must not be revealed: then its psql query is hidden too.
 	Shown bool
+	// Main is the key that decides the election, if this is another lock of it. nil = it decides, or is no election's.
+	Main *Key
+	gate namespace.Tag // of a semaphore: its turnstile
+}
+
+// Turnstile is the lock where the waiters behind the first one queue. It is the zero Tag for a semaphore whose own key is
+// unknown, because nothing else derives it.
+func (k *Key) Turnstile() namespace.Tag {
+	if k.Kind == Semaphore {
+		return k.gate
+	}
+	return turnstile.Of(k.Tag)
 }
 
 // Leads reports whether its holder leads with it, or serves a mailbox, for as long as it runs.
@@ -91,9 +123,11 @@ type Session struct {
 // A Holder is a session that holds a key.
 type Holder struct {
 	Session
-	Tag      namespace.Tag // of a semaphore, the slot
-	Process  *Process      // nil = no answering process reports this hold
-	Service  string        // of the part of the process that holds it; "" = unknown
+	Row      int              // its place in Input.Rows
+	Told     *introspect.Lock // the newest that its process reports of it; nil = nothing
+	Tag      namespace.Tag    // of a semaphore, the slot
+	Process  *Process         // nil = no answering process reports this hold
+	Service  string           // of the part of the process that holds it; "" = unknown
 	Prepared bool
 	Shared   bool
 	Age      time.Duration
@@ -130,6 +164,8 @@ func (h *Holder) Place() string {
 // A Waiter is a request for a key, or a session that no process reports as its own.
 type Waiter struct {
 	Session
+	Row     int              // its place in Input.Rows, and thus in the server's queue; -1 = not in it
+	Told    *introspect.Wait // nil = no process reports it
 	Tag     namespace.Tag
 	Process *Process // nil = as with Holder
 	Service string   // as with Holder
@@ -140,8 +176,6 @@ type Waiter struct {
 	Ahead   int
 	Inside  bool            // it waits in its process, behind the one that waits at the server
 	Holds   []namespace.Tag // meanwhile
-	tags    []namespace.Tag // any one of which will do
-	row     int             // the place in the server's queue; -1 = not in it
 }
 
 // Who returns the name of the waiter.
@@ -158,6 +192,7 @@ func (w *Waiter) Who() string {
 // A Process is a process that answers, or did.
 type Process struct {
 	ID, Name               string
+	Told                   *introspect.Process // its own words; nil = it never answered us
 	Service, Version, Host string
 	PID                    int
 	Age                    time.Duration
@@ -214,6 +249,7 @@ type Election struct {
 // A Member is a candidate of an election.
 type Member struct {
 	Process           *Process
+	Told              *introspect.Election
 	Service           string // of this candidate
 	Name              string // of the election, as this candidate calls it
 	Node, State       string

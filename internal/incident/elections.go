@@ -18,7 +18,7 @@ func (b *builder) groupElections(all []said) {
 			a := &s.answer.Elections[i]
 			e := b.election(byID, a)
 			m := Member{
-				Process: s.process, Service: s.service(a.Service), Name: quote(a.Name), Node: quote(a.Node), State: quote(a.State), Age: a.Age + s.lag, Lease: a.Lease, Leader: quote(a.Leader), Term: quote(a.Term), Err: legible.Quote(a.Error, 4*mostShown), Session: a.Session,
+				Process: s.process, Told: a, Service: s.service(a.Service), Name: quote(a.Name), Node: quote(a.Node), State: quote(a.State), Age: a.Age + s.lag, Lease: a.Lease, Leader: quote(a.Leader), Term: quote(a.Term), Err: legible.Quote(a.Error, 4*mostShown), Session: a.Session,
 			}
 			for _, h := range a.HandOvers {
 				m.HandOvers = append(m.HandOvers, HandOver{h.Age + s.lag, quote(h.Node), quote(h.Term)})
@@ -37,7 +37,7 @@ func (b *builder) groupElections(all []said) {
 		for i, k := range e.keys {
 			k.Kind, k.Text = Leading, e.Key
 			if i > 0 {
-				k.Text += " (second lock)"
+				k.Main, k.Text = e.keys[0], k.Text+" (second lock)"
 			}
 			if e.Name != "" {
 				k.Text = e.Name + " (" + k.Text + ")"
@@ -53,19 +53,20 @@ func (b *builder) election(byID map[string]*Election, a *introspect.Election) *E
 		tag, id = a.Tags[0], a.Tags[0].String()
 	}
 	e := byID[id]
-	if e != nil {
-		return e
+	if e == nil {
+		e = &Election{ID: id, Name: quote(a.Name), Key: quote(a.Key), Tag: tag, class: a.Class}
+		if tag.Valid() {
+			e.ID = b.in.ID(tag)
+			e.Key, _ = b.in.Text(tag, a.Key)
+		}
+		byID[id] = e
+		b.out.Elections = append(b.out.Elections, e)
 	}
-	e = &Election{ID: id, Name: quote(a.Name), Key: quote(a.Key), Tag: tag, class: a.Class}
-	if tag.Valid() {
-		e.ID = b.in.ID(tag)
-		e.Key, _ = b.in.Text(tag, a.Key)
-	}
-	byID[id] = e
-	b.out.Elections = append(b.out.Elections, e)
-	for _, t := range a.Tags {
+	for _, t := range a.Tags { // only the leader knows the lock of its term
 		text, shown := b.in.Text(t, a.Key)
-		e.keys = append(e.keys, b.key(t, text, namespaceOf(a.Key), shown))
+		if k := b.key(t, text, namespaceOf(a.Key), shown); !slices.Contains(e.keys, k) {
+			e.keys = append(e.keys, k)
+		}
 	}
 	return e
 }
@@ -84,22 +85,18 @@ func (b *builder) electionHolders() {
 		}
 	}
 	b.guards()
-	for _, e := range b.out.Elections { // a follower in the queue is not a stranger
-		for _, k := range b.out.Keys {
-			if k.Kind != Leading {
-				continue
+	for _, k := range b.out.Keys { // a follower in the queue is not a stranger
+		if k.Kind != Leading {
+			continue
+		}
+		for _, w := range k.Waiters {
+			if w.Process == nil {
+				w.Process, w.Service = b.out.Owner(w.PID)
 			}
-			for _, m := range e.Members {
-				for _, w := range k.Waiters {
-					if w.Process == nil && w.PID == m.Session && m.Session != 0 {
-						w.Process, w.Service = m.Process, m.Service
-					}
-				}
-				for _, h := range k.Holders {
-					if h.Process == nil && h.PID == m.Session && m.Session != 0 {
-						h.Process, h.Service = m.Process, m.Service
-					}
-				}
+		}
+		for _, h := range k.Holders {
+			if h.Process == nil {
+				h.Process, h.Service = b.out.Owner(h.PID)
 			}
 		}
 	}
@@ -114,18 +111,18 @@ func (b *builder) guards() {
 	if !slices.ContainsFunc(b.out.Keys, ours) {
 		return
 	}
-	names := map[uint32]string{}
+	names, mains := map[uint32]string{}, map[uint32]*Key{}
 	guards := map[namespace.Tag]bool{}
 	for _, k := range b.out.Keys {
-		if k.Tag.ClassID>>31 == 0 || k.Tag.ObjSubID == namespace.PairForm {
+		if k.Kind != Semaphore && (k.Tag.ClassID>>31 == 0 || k.Tag.ObjSubID == namespace.PairForm) {
 			companions := electionkeys.Of(k.Tag)
-			names[companions.ClassID()] = k.Text
+			names[companions.ClassID()], mains[companions.ClassID()] = k.Text, k
 			guards[companions.Guard()] = true
 		}
 	}
 	for _, e := range b.out.Elections {
 		if e.class != 0 {
-			names[e.class] = e.Name
+			names[e.class], mains[e.class] = e.Name, b.keys[e.Tag]
 		}
 		if e.Tag.Valid() {
 			guards[electionkeys.Of(e.Tag).Guard()] = true
@@ -138,6 +135,9 @@ func (b *builder) guards() {
 		}
 		if k.Kind, k.Text = Leading, name+" (incarnation)"; guards[k.Tag] {
 			k.Text = name + " (guard)"
+		}
+		if k.Main = mains[k.Tag.ClassID]; k.Main != nil && k.Main.Kind == Mutex {
+			k.Main.Kind = Leading
 		}
 	}
 }

@@ -2,18 +2,26 @@ package web_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"html"
+	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/internal/incident"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor/internal/web"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 func TestTheAddressOfAnIncidentSaysWhatItWasAfterARestart(t *testing.T) {
@@ -114,4 +122,81 @@ func TestAVerdictThatIsFoldedIsCounted(t *testing.T) {
 	assert.Contains(t, folded, `pglatch_verdict{name="deadlock",severity="critical",database=""} 1`)
 	assert.Contains(t, folded, `pglatch_verdict{name="held-long",severity="warning",database=""} 2`)
 	assert.Contains(t, body(), `pglatch_verdict{name="held-long",severity="warning",database=""} 0`, "control")
+}
+
+// silentLeader is the page of an election whose leader has been silent for so long, of a lease of 15 s.
+func silentLeader(silent time.Duration) http.Handler {
+	said := introspect.Answer{Process: introspect.Process{ID: "x", Service: "billing", Host: "web-1", PID: 7}, Session: 900, Elections: []introspect.Election{
+		{Name: "scheduler", Key: "1:100", Tags: []namespace.Tag{namespace.Pair(1, 100).Tag()}, Node: "node-a", State: "leader", Session: 5, Lease: 15 * time.Second},
+	}}
+	picture := incident.Build(incident.Input{At: start, Silent: []incident.Silent{{
+		Silent: introspect.Silent{Session: 900, ApplicationName: "billing"}, Last: &said, Spoke: start.Add(-silent),
+	}}})
+	return web.New(web.Config{Look: func(context.Context) (*web.State, error) { return &web.State{Picture: picture, Ended: time.Now()}, nil }})
+}
+
+func TestALeaderThatIsSilentMayLeadUntilItsLeaseIsOver(t *testing.T) {
+	t.Parallel()
+	body := get(t, silentLeader(2*time.Second), "/elections").Body.String()
+	assert.Contains(t, body, "<strong>node-a</strong> is silent; it may lead for up to 13 s.")
+	assert.NotContains(t, body, "Nobody leads.")
+
+	body = get(t, silentLeader(15*time.Second), "/elections").Body.String()
+	assert.Contains(t, body, "Nobody leads.", "control: its lease is over")
+}
+
+func TestWhatUsersNamedNeitherFillsThePageNorTurnsItsWords(t *testing.T) {
+	t.Parallel()
+	tag := namespace.Pair(1, 7).Tag()
+	long, turning, hebrew := strings.Repeat("x", 3000), "order/7\u202etxt", "דוח"
+	a := introspect.Answer{
+		Process: introspect.Process{ID: "x", Service: turning, Host: hebrew, PID: 7}, Session: 900, AllLocks: 1, AllWaits: 1,
+		Locks:     []introspect.Lock{{Key: turning, Tag: tag, Session: 5, Age: time.Hour, Label: long}},
+		Waits:     []introspect.Wait{{Key: turning, Tag: tag, Age: time.Minute, Label: long}},
+		Elections: []introspect.Election{{Name: long, Key: "1:100", Tags: []namespace.Tag{namespace.Pair(1, 100).Tag()}, Node: turning, State: "follower", Error: long, Leader: long}},
+	}
+	picture := incident.Build(incident.Input{
+		At: start, Asked: start, Answers: []introspect.Answer{a}, ID: func(namespace.Tag) string { return "id" },
+		Rows: []incident.Row{{Session: incident.Session{PID: 5, Name: "app"}, Tag: tag, Text: turning, Shown: true, Granted: true}},
+	})
+	memory := incident.NewMemory(incident.DefaultLimits())
+	s := &web.State{Picture: picture, Verdicts: memory.Look(picture), Ended: time.Now()}
+	s.Past, s.Sorted = *memory.Past(), incident.ByTrouble(picture, s.Verdicts)
+	require.NotEmpty(t, s.Verdicts)
+	p := web.New(web.Config{Look: func(context.Context) (*web.State, error) { return s, nil }})
+	for _, view := range []string{"/", "/key?id=id", "/graph", "/elections", "/happened", "/verdicts"} {
+		body := get(t, p, view).Body.String()
+		assert.NotContains(t, body, strings.Repeat("x", 700), view)
+		assert.NotContains(t, body, "\u202e", view)
+		if i := strings.Index(body, hebrew); i > 0 {
+			assert.Equal(t, "\u2068", body[i-len("\u2068"):i], view)
+		}
+	}
+	body := get(t, p, "/key?id=id").Body.String()
+	assert.Contains(t, body, "order/7?txt", "control: it is shown")
+	assert.Contains(t, body, hebrew, "control: it is shown")
+	assert.Contains(t, body, "pglatch ask "+tag.String(), "a command takes the key as it is")
+	assert.Contains(t, body, `<h1 class="key" data-key="`+tag.String()+`">order/7?txt`, "and so does an action: what is shown may be the name of another key")
+	assert.Contains(t, body, `<small class="label"><bdi>xxx`)
+}
+
+func TestThePageSaysWhyTheDatabaseDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"PostgreSQL says: sorry, too many clients already": &pgconn.PgError{Code: "53300", Message: "sorry, too many clients already"},
+		"the network says: connect: connection refused":    &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3)}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+		"the name cannot be resolved":                      &net.OpError{Op: "dial", Err: &net.DNSError{Name: "s3cret", IsNotFound: true}},
+		"nothing came from it in time":                     context.DeadlineExceeded,
+		"the log of this monitor says why":                 errors.New("s3cret"),
+	} {
+		p := web.New(web.Config{
+			Look:   func(context.Context) (*web.State, error) { return nil, fmt.Errorf("s3cret: %w", err) },
+			Refuse: func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) },
+		})
+		answer := get(t, p, "/")
+		assert.Equal(t, http.StatusServiceUnavailable, answer.Code)
+		assert.Contains(t, answer.Body.String(), want)
+		assert.NotContains(t, answer.Body.String(), "s3cret")
+		assert.NotContains(t, answer.Body.String(), "10.1.2.3")
+	}
 }

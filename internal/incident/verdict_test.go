@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/introspect"
-	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -38,6 +38,19 @@ func elects(a, b string) *world {
 	return w
 }
 
+// crossed is two, in which b holds stock/8 while it waits, and a waits for that, in the goroutine that holds order/7 or in another one.
+func crossed(same bool) *world {
+	w := two()
+	w.holds("b", 3, key(2, 8))
+	w.answer("b").Waits[0].Holds = []namespace.Tag{key(2, 8)}
+	if same {
+		w.waits("a", 4, key(2, 8), key(1, 7))
+	} else {
+		w.waits("a", 4, key(2, 8))
+	}
+	return w
+}
+
 // Each verdict is raised by the first, and not by the second, which differs from it in what the verdict is about.
 func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T) {
 	t.Parallel()
@@ -46,20 +59,8 @@ func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T)
 		evidence       string
 	}{
 		incident.Deadlock: {
-			raise: func() *world {
-				w := two()
-				w.holds("b", 3, key(2, 8))
-				w.answer("b").Waits[0].Holds = []namespace.Tag{key(2, 8)}
-				w.waits("a", 4, key(2, 8), key(1, 7))
-				return w.looks()
-			},
-			control: func() *world { // a waits in another goroutine than the one that holds
-				w := two()
-				w.holds("b", 3, key(2, 8))
-				w.answer("b").Waits[0].Holds = []namespace.Tag{key(2, 8)}
-				w.waits("a", 4, key(2, 8))
-				return w.looks()
-			},
+			raise:    func() *world { return crossed(true).looks() },
+			control:  func() *world { return crossed(false).looks() },
 			evidence: "a holds order/7 and has waited 2.0 s for stock/8",
 		},
 		incident.HeldLong: {
@@ -421,10 +422,7 @@ func TestAHotKeyIsNoLeakAndNoPooler(t *testing.T) {
 
 func TestOppositeOrdersThatDoNotMeetAreNoDeadlock(t *testing.T) {
 	t.Parallel()
-	w := two()
-	w.holds("b", 3, key(2, 8))
-	w.answer("b").Waits[0].Holds = []namespace.Tag{key(2, 8)}
-	w.waits("a", 4, key(2, 8), key(1, 7))
+	w := crossed(true)
 	for range 5 {
 		w.answer("a").Waits[0].Age = -900 * time.Millisecond // each look sees another wait
 		w.look(time.Second)

@@ -2,20 +2,12 @@ package incident
 
 import "github.com/pglatch/pglatch/monitor/fleet"
 
-// A carrier is a session that carries shards.
-type carrier struct {
-	process     *Process
-	service     string
-	group, node string
-	number      int // of the group's namespace
-}
-
 // groupShards records which sessions carry shards, and names the locks that the members of each group
 // share.
 func (b *builder) groupShards(all []said) {
 	for _, s := range all {
 		for _, g := range s.answer.Groups {
-			b.carriers[g.Session] = carrier{s.process, s.service(g.Service), quote(g.Name), quote(g.Node), g.Number}
+			b.carriers[g.Session] = g
 			if s.process.Silent {
 				b.out.Hung[[2]string{quote(g.Name), quote(g.Node)}] = s.process
 			}
@@ -31,12 +23,12 @@ func (b *builder) shardHolders() {
 		number, numbered := k.Tag.NamespaceNumber()
 		for _, h := range k.Holders {
 			c, carries := b.carriers[h.PID]
-			if !carries || k.Kind != Shard && (!numbered || number != c.number) {
+			if !carries || k.Kind != Shard && (!numbered || number != c.Number) {
 				continue
 			}
-			k.Kind, k.Group, h.Node = Shard, c.group, c.node
+			k.Kind, k.Group, h.Node = Shard, quote(c.Name), quote(c.Node)
 			if h.Process == nil {
-				h.Process, h.Service = c.process, c.service
+				h.Process, h.Service = b.out.Owner(h.PID)
 			}
 		}
 	}
