@@ -23,10 +23,10 @@ type drive struct {
 	grace  time.Time   // end of Reconnecting
 
 	took      int       // number of attempts that the last success took
-	attempts  int       // since resetRetry
+	attempts  int       // since Start or resetRetry
 	first     time.Time // start of the first of these attempts
 	lastDelay time.Duration
-	next      time.Time // when the next attempt is due
+	next      time.Time // when the next attempt is due; zero = at once
 	comeback  renew.Comeback
 	rest      time.Duration // after the last loss, before the next attempt
 	pending   bool          // the last attempt is not finished and continues

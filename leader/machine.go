@@ -80,7 +80,7 @@ type row struct {
 // table defines the machine. An input without a row changes nothing. Every transition to Stopped also closes
 // the backend and calls OnStopped, after the row's own actions.
 var table = []row{
-	{Stopped, start, always, destination(Follower), do(resetRetry)},
+	{Stopped, start, always, destination(Follower), nil},
 
 	{Follower, attempt, always, destination(Acquiring), nil},
 	{Follower, stop, always, destination(Stopped), do(abandon)},

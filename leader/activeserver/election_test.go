@@ -198,3 +198,5 @@ func ExampleNew() {
 	}
 	// Output: active: http://127.0.0.1:8080
 }
+
+func TestMain(m *testing.M) { pgtest.Main(m) }

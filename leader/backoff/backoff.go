@@ -7,7 +7,6 @@ package backoff
 import (
 	"cmp"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pause"
@@ -62,20 +61,6 @@ func (e Exponential) NextDelay(r Retry) (time.Duration, bool) {
 		delay = float64(longest)
 	}
 	return min(jitter(time.Duration(delay), e.Jitter), longest), e.MaxAttempts <= 0 || r.Attempt < e.MaxAttempts
-}
-
-// DecorrelatedJitter waits a random time between Base and three times the last delay, up to Max.
-type DecorrelatedJitter struct {
-	Base        time.Duration // 0 = 1 s
-	Max         time.Duration // 0 = 30 s
-	MaxAttempts int           // 0 = no limit
-}
-
-// NextDelay implements Strategy.
-func (d DecorrelatedJitter) NextDelay(r Retry) (time.Duration, bool) {
-	base := cmp.Or(d.Base, time.Second)
-	spread := max(3*max(r.Last, base)-base, 1)
-	return min(cmp.Or(d.Max, 30*time.Second), base+rand.N(spread)), d.MaxAttempts <= 0 || r.Attempt < d.MaxAttempts
 }
 
 func jitter(d time.Duration, part float64) time.Duration {

@@ -45,7 +45,6 @@ func TestDefaultsAreJittered(t *testing.T) {
 	}{
 		{backoff.Fixed{}, 1600 * time.Millisecond, 2400 * time.Millisecond},
 		{backoff.Exponential{}, 800 * time.Millisecond, 1200 * time.Millisecond},
-		{backoff.DecorrelatedJitter{}, time.Second, 3 * time.Second},
 		{backoff.Fixed{Interval: time.Second, Jitter: 100}, 0, 2 * time.Second},
 	} {
 		seen := map[time.Duration]bool{}
@@ -57,17 +56,6 @@ func TestDefaultsAreJittered(t *testing.T) {
 			seen[delay] = true
 		}
 		assert.Greater(t, len(seen), 100, "%T", c.strategy)
-	}
-}
-
-func TestDecorrelatedJitterStaysWithinItsBounds(t *testing.T) {
-	t.Parallel()
-	var last time.Duration
-	for attempt := range 1000 {
-		delay, _ := backoff.DecorrelatedJitter{Base: time.Second, Max: 20 * time.Second}.NextDelay(backoff.Retry{Attempt: attempt, Last: last})
-		assert.GreaterOrEqual(t, delay, time.Second)
-		assert.LessOrEqual(t, delay, min(max(3*last, 3*time.Second), 20*time.Second))
-		last = delay
 	}
 }
 
@@ -83,7 +71,7 @@ func TestJitterDoesNotExceedTheMaximum(t *testing.T) {
 func TestAStrategyWithALimitHasNoMoreAfterIt(t *testing.T) {
 	t.Parallel()
 	for _, s := range []backoff.Strategy{
-		backoff.Fixed{MaxAttempts: 3}, backoff.Exponential{MaxAttempts: 3}, backoff.DecorrelatedJitter{MaxAttempts: 3},
+		backoff.Fixed{MaxAttempts: 3}, backoff.Exponential{MaxAttempts: 3},
 	} {
 		_, more := delays(s, 2)
 		assert.True(t, more, "%T", s)

@@ -2,9 +2,12 @@ package file
 
 import (
 	"context"
+	"testing"
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/pglatch/pglatch/internal/test/frozen"
 )
 
 // SetClock gives b another clock.
@@ -77,3 +80,8 @@ func (b *Backend) TryLock() bool {
 
 // Unlock gives it back.
 func (b *Backend) Unlock() { _ = b.lock.Unlock() }
+
+func TestTheRecordOfAnElectionIsFrozen(t *testing.T) {
+	t.Parallel()
+	frozen.Check(t, "record", frozen.JSON[record](t, "record"))
+}

@@ -124,24 +124,16 @@ func (b *Backend) fetch(ctx context.Context) (*coordinationv1.Lease, error) {
 // put writes next if the Lease has not changed since next was made from it. A Lease without a resourceVersion
 // is created.
 func (b *Backend) put(ctx context.Context, next *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	write := b.update
+	write := func() (*coordinationv1.Lease, error) { return b.leases.Update(ctx, next, metav1.UpdateOptions{}) }
 	if next.ResourceVersion == "" {
-		write = b.create
+		write = func() (*coordinationv1.Lease, error) { return b.leases.Create(ctx, next, metav1.CreateOptions{}) }
 	}
-	saved, err := write(ctx, next)
+	saved, err := write()
 	if err != nil {
 		return nil, b.failed("writing", err)
 	}
 	b.see(saved)
 	return saved, nil
-}
-
-func (b *Backend) create(ctx context.Context, l *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	return b.leases.Create(ctx, l, metav1.CreateOptions{})
-}
-
-func (b *Backend) update(ctx context.Context, l *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	return b.leases.Update(ctx, l, metav1.UpdateOptions{})
 }
 
 // overtaken reports whether the write of next failed because the Lease has changed since next was made from

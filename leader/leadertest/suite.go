@@ -21,7 +21,8 @@ type Harness struct {
 	New func(t *testing.T) func() driver.Backend
 
 	// TTL is the lease duration that the suite requests. It should be short, because the suite waits for its
-	// end a few times. It should be several times longer than a call can take on a busy machine. Required.
+	// end a few times. It should be several times longer than a call can take: a case whose steps took too long
+	// is repeated with a lease that is half as long again. Required.
 	TTL time.Duration
 
 	// Kill ends the session (or whatever else carries the leadership) of backend from outside. Leadership
@@ -50,15 +51,18 @@ func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	for _, c := range slices.Concat(exclusionCases, leaseCases, termCases, waitCases, cancelCases, observeCases, permanentCases, stressCases) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			h := h // its lease grows
 			for left := mostTries; !play(t, h, c); left-- {
 				require.Positive(t, left, "this machine is too busy for leases of %v", h.TTL)
+				h.TTL += h.TTL / 2
 			}
 		})
 	}
 }
 
-// mostTries is how often a case is repeated because its steps took longer than a lease.
-const mostTries = 20
+// mostTries is how often a case is repeated because its steps took longer than a lease. Each time the lease is half as long
+// again, the last time 17 times as long.
+const mostTries = 7
 
 // errTooSlow ends a case in which a lease may have ended between two steps, so that its result means nothing.
 var errTooSlow = errors.New("leadertest: the steps took longer than the lease")

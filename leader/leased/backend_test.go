@@ -5,13 +5,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/internal/test/await"
-	"github.com/pglatch/pglatch/internal/test/faultproxy"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leased"
@@ -33,29 +33,15 @@ func TestAnAcquireWhoseAnswerWasLostIsAdoptedIfItCouldNotBeGivenUp(t *testing.T)
 	store.set(func(f *faulty) { f.lost, f.most = true, ttl/2 })
 	_, err := a.TryAcquire(t.Context(), "a", ttl)
 	require.ErrorIs(t, err, errReset)
+	granted := record(t, store)
 	require.ErrorIs(t, a.Release(t.Context(), "a"), errReset)
 	store.set(func(f *faulty) { f.lost, f.most = false, 0 })
 	lead(t, a, "a")
 	r := record(t, store)
+	assert.Equal(t, granted.Claim, r.Claim, "no second lease")
 	assert.Equal(t, a.Term().Uint64(), r.Token)
 	assert.Greater(t, r.Remaining, ttl-time.Minute, "it lasts from now")
 	require.NoError(t, a.Renew(t.Context(), "a", ttl))
-}
-
-func TestALeaseThatAnAttemptGotEarlierIsProlonged(t *testing.T) {
-	t.Parallel()
-	store := newFaulty()
-	a := newBackend(t, store)
-	store.set(func(f *faulty) { f.lost, f.most = true, ttl/2 })
-	_, err := a.TryAcquire(t.Context(), "a", ttl)
-	require.ErrorIs(t, err, errReset)
-	granted := record(t, store)
-	store.set(func(f *faulty) { f.lost, f.most = false, 0 })
-	lead(t, a, "a")
-	r := record(t, store)
-	assert.Equal(t, granted.Claim, r.Claim, "no second lease")
-	assert.Greater(t, r.Remaining, ttl-time.Minute)
-	assert.Equal(t, leader.Term{N: granted.Token}, a.Term())
 }
 
 func TestARefusalLeavesNothingToGiveUp(t *testing.T) {
@@ -211,32 +197,6 @@ func TestATermIsTheTokenWhateverItsSize(t *testing.T) {
 	}
 }
 
-func TestAnAttemptThatIsCutHalfWayIsGivenUpWhenTheNetworkIsBack(t *testing.T) {
-	t.Parallel()
-	server, behind := serve(t)
-	client, proxy := dial(t, server)
-	other, _ := dial(t, server)
-	a, b := newBackend(t, client), newBackend(t, other)
-	proxy.Set(faultproxy.HoldToClient)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	failed := make(chan error, 1)
-	go func() {
-		_, err := a.TryAcquire(ctx, "a", ttl)
-		failed <- err
-	}()
-	await.Until(t, 20*time.Second, func() bool {
-		_, err := behind.Get(t.Context(), name)
-		return err == nil
-	}, "the store grants it")
-	cancel()
-	require.ErrorIs(t, <-failed, context.Canceled)
-	refused(t, b, "b")
-	proxy.Set(faultproxy.Pass)
-	release(t, a)
-	lead(t, b, "b")
-}
-
 func TestAConfigThatIsWrongIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -258,4 +218,148 @@ func TestAConfigThatIsWrongIsRefused(t *testing.T) {
 	}
 	_, err := leased.New(nil, leased.Config{Name: name})
 	require.ErrorContains(t, err, "the store is nil")
+}
+
+// within bounds a call as an Elector does.
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// fail makes an attempt that the store's fault fails, after a second at most.
+func fail(t *testing.T, b *leased.Backend, identity string) {
+	t.Helper()
+	won, err := b.TryAcquire(within(t, time.Second), identity, ttl)
+	require.Error(t, err)
+	require.False(t, won)
+	require.ErrorIs(t, b.Renew(t.Context(), identity, ttl), leader.ErrLost, "an attempt that failed does not lead")
+}
+
+func TestAnAcquireWhoseAnswerWasLostIsGivenUpByRelease(t *testing.T) {
+	t.Parallel()
+	for kind, fault := range map[string]func(f *faulty, on bool){
+		"by an error":               func(f *faulty, on bool) { f.lost = on },
+		"and nothing shows it":      func(f *faulty, on bool) { f.hang = on },
+		"as it were: it comes late": func(f *faulty, on bool) { f.late = map[bool]time.Duration{true: 3 * time.Second}[on] },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaulty()
+				a, b := newBackend(t, store), newBackend(t, store)
+				store.set(func(f *faulty) { fault(f, true) })
+				fail(t, a, "a")
+				store.set(func(f *faulty) { fault(f, false) })
+				refused(t, b, "b") // the control: it is held
+				require.NoError(t, a.Release(within(t, 10*time.Second), "a"))
+				lead(t, b, "b")
+			})
+		})
+	}
+}
+
+func TestAnAnswerThatIsLateIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaulty()
+		a, b := newBackend(t, store), newBackend(t, store)
+		store.set(func(f *faulty) { f.late = 3 * time.Second })
+		fail(t, a, "a")
+		store.set(func(f *faulty) { f.late = 0 })
+		require.NoError(t, a.Release(within(t, 10*time.Second), "a"))
+		assert.Equal(t, 1, store.count(), "nothing was asked twice")
+		lead(t, b, "b")
+	})
+}
+
+func TestALateAnswerIsNoProofOfNow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaulty()
+		a := newBackend(t, store)
+		store.set(func(f *faulty) { f.late = 3 * time.Second })
+		fail(t, a, "a")
+		store.set(func(f *faulty) { f.late = 0 })
+		bubble.Sleep(ttl / 2)
+		lead(t, a, "a")
+		r := record(t, store)
+		assert.Equal(t, ttl, r.Remaining, "it was prolonged")
+		assert.Equal(t, uint64(1), r.Token)
+	})
+}
+
+func TestAReleaseInVainLeavesNothingUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaulty()
+		a, b := newBackend(t, store), newBackend(t, store)
+		store.set(func(f *faulty) { f.hang = true })
+		fail(t, a, "a")
+		began := time.Now()
+		require.ErrorIs(t, a.Release(within(t, 10*time.Second), "a"), context.DeadlineExceeded)
+		assert.Equal(t, 10*time.Second, time.Since(began))
+		store.set(func(f *faulty) {
+			assert.Zero(t, f.underWay)
+			f.hang = false
+		})
+		require.Equal(t, lease.Held, record(t, store).State)
+		require.NoError(t, a.Release(within(t, 10*time.Second), "a"))
+		lead(t, b, "b")
+	})
+}
+
+func TestALeaderThatIsCutOffStopsBeforeItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := newFaulty()
+		way := asSeenBy(shared)
+		first, second := newElector(t, way, "first"), newElector(t, shared, "second")
+		require.NoError(t, first.Start(t.Context()))
+		require.NoError(t, first.WaitForLeadership(t.Context()))
+		require.NoError(t, second.Start(t.Context()))
+		bubble.Sleep(time.Minute)
+		require.True(t, first.IsLeader(), "the control: renewals keep it")
+		holder, ok, err := second.Leader(t.Context())
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, "first", holder.Identity)
+
+		term := first.Context()
+		way.set(func(f *faulty) { f.cut = true })
+		<-term.Done()
+		end := record(t, shared).ExpiresAt
+		assert.GreaterOrEqual(t, time.Until(end), driver.DefaultLeaseDuration/10, "a margin is left")
+		assert.ErrorIs(t, context.Cause(term), leader.ErrLost)
+		require.NoError(t, second.WaitForLeadership(t.Context()))
+		assert.GreaterOrEqual(t, time.Since(end), time.Duration(0))
+		assert.Less(t, time.Since(end), time.Second)
+		assert.True(t, second.Term().Follows(leader.TermOfContext(term)))
+
+		way.set(func(f *faulty) { f.cut = false })
+		bubble.Sleep(time.Minute)
+		assert.True(t, second.IsLeader())
+		assert.False(t, first.IsLeader())
+		require.NoError(t, second.Shutdown(context.Background()))
+		require.NoError(t, first.WaitForLeadership(t.Context()))
+		require.NoError(t, first.Shutdown(context.Background()))
+	})
+}
+
+// asSeenBy is a node's own way to the store, with faults of its own.
+func asSeenBy(store *faulty) *faulty { return &faulty{Store: store.Store} }
+
+func newElector(t *testing.T, store leased.Store, identity string) *leader.Elector {
+	t.Helper()
+	return newElectorWith(t, store, identity, leader.Callbacks{})
+}
+
+func newElectorWith(t *testing.T, store leased.Store, identity string, callbacks leader.Callbacks) *leader.Elector {
+	t.Helper()
+	e, err := leader.New(leader.Config{
+		Name: name, Backend: newBackend(t, store), Identity: identity, MaxRenewFailures: 3, Callbacks: callbacks,
+	})
+	require.NoError(t, err)
+	return e
 }

@@ -105,7 +105,7 @@ func (b *Backend) newDialer(applicationName string, t time.Duration) *pgsession.
 // ends, it waits for sessions and transactions of earlier terms. If that takes longer, the error is a
 // *PendingError, the session keeps its place, and the next attempt continues.
 //
-// ttl is from MinTTL to MaxTTL: the server ends a session that was silent for that long. identity is the
+// ttl is from 500 ms to 24 h: the server ends a session that was silent for that long. identity is the
 // session's application_name, of which PostgreSQL keeps 63 bytes. A longer identity is shortened in the middle.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	if err := checkCandidate(identity, ttl); err != nil {

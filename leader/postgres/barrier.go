@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -54,22 +55,14 @@ func (b *Backend) endLateGuards(t *lockSession) error {
 			t.guards.found[g.Transaction] = true
 		}
 	}
-	var waiting, ending []pgguard.Guarded
-	for _, g := range now {
-		if !t.guards.found[g.Transaction] {
-			continue // the guard will refuse it
-		}
-		waiting = append(waiting, g)
-		if g.MayEnd {
-			ending = append(ending, g)
-		}
-	}
+	// The guard will refuse the other transactions.
+	waiting := slices.DeleteFunc(now, func(g pgguard.Guarded) bool { return !t.guards.found[g.Transaction] })
 	b.blockedByGuards(t, waiting)
 	if !b.endsGuards() || b.untilEnd(t) > 0 {
 		return nil
 	}
 	t.guards.since = time.Now()
-	return b.endGuards(t, ending)
+	return b.endGuards(t, waiting)
 }
 
 // endsGuards reports whether the takeover ends guarded transactions after a timeout.
@@ -87,35 +80,29 @@ func (b *Backend) untilEnd(t *lockSession) time.Duration {
 	return timeout - time.Since(t.guards.since)
 }
 
-// endGuards ends the sessions of guarded transactions. The takeover keeps waiting for whatever still holds
-// the lock.
-func (b *Backend) endGuards(t *lockSession, ending []pgguard.Guarded) error {
-	if len(ending) == 0 {
-		return nil
-	}
-	ended, err := pgguard.EndGuards(t.session, b.election.Guard(), ending)
+// endGuards ends the sessions of guarded transactions that the role may end. The takeover keeps waiting for
+// whatever still holds the lock.
+func (b *Backend) endGuards(t *lockSession, waiting []pgguard.Guarded) error {
+	ended, err := pgguard.EndGuards(t.session, b.election.Guard(), waiting)
 	if sqlstate.Of(err) != "" {
 		b.config.Logger.Warn("guarded transactions could not be ended", slog.Any("error", err))
 		return nil
 	}
-	for _, g := range ending {
-		b.config.Logger.Warn("guarded transaction of an earlier term is ended", append(b.about(blockerOf(g)), slog.Int("ended", ended))...)
+	for _, g := range waiting {
+		if g.MayEnd && g.PID != 0 { // a prepared transaction has no session
+			b.config.Logger.Warn("guarded transaction of an earlier term is ended", append(b.about(guardedBy(g)), slog.Int("ended", ended))...)
+		}
 	}
 	return err
 }
 
-// blockedByGuards records one blocking transaction: the first that cannot be ended, or else the first.
+// blockedByGuards records one of the blocking transactions.
 func (b *Backend) blockedByGuards(t *lockSession, waiting []pgguard.Guarded) {
-	by := blocker{guarded: true}
-	for i, g := range waiting {
-		if i == 0 || !g.MayEnd {
-			by = blockerOf(g)
-			if b.endsGuards() {
-				by.needs = g.Needs()
-			}
-		}
-		if !g.MayEnd {
-			break
+	by := PendingError{Guarded: true}
+	if len(waiting) > 0 {
+		first := pgguard.Foremost(waiting)
+		if by = guardedBy(first); b.endsGuards() {
+			by.Needs = first.Needs()
 		}
 	}
 	b.blocked(t, by)

@@ -209,33 +209,3 @@ func TestATakeoverEndsNoTransactionButThoseThatItFoundInItsWay(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	assert.Equal(t, 2, judge.written())
 }
-
-func TestAGuardArmsItsTransactionAgainstAClientThatGoes(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
-	term := lead(t, a, "a") // for a minute
-	show := func(tx pgx.Tx) (values []string) {
-		for _, name := range []string{"client_connection_check_interval", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"} {
-			var value string
-			require.NoError(t, tx.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&value))
-			values = append(values, value)
-		}
-		return values
-	}
-	plain := judge.Begin()
-	before := show(plain)
-	assert.NotEqual(t, []string{"1s", "15", "15", "3"}, before)
-	require.NoError(t, postgres.Guard(term, plain))
-	assert.Equal(t, []string{"1s", "15", "15", "3"}, show(plain))
-	require.NoError(t, plain.Rollback(t.Context()))
-
-	tx := judge.Begin()
-	_, err := tx.Exec(t.Context(), `SET LOCAL client_connection_check_interval = '100ms'; SET LOCAL tcp_keepalives_idle = 3;
-		SET LOCAL tcp_keepalives_interval = 20; SET LOCAL tcp_keepalives_count = 2`)
-	require.NoError(t, err)
-	require.NoError(t, postgres.Guard(term, tx))
-	assert.Equal(t, []string{"100ms", "3", "15", "2"}, show(tx), "what is shorter is kept")
-	require.NoError(t, tx.Rollback(t.Context()))
-	assert.Equal(t, before, show(judge.Begin()), "for the transaction only")
-}

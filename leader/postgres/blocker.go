@@ -10,49 +10,35 @@ import (
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
 )
 
-// A blocker describes the session or transaction that a takeover waits for.
-type blocker struct {
-	guarded         bool
-	pid             uint32
-	applicationName string
-	role            string
-	begin           time.Time // of the transaction; zero = hidden
-	prepared        string
-	needs           string // privileges missing to end it
+// guardedBy describes a guarded transaction that a takeover waits for.
+func guardedBy(g pgguard.Guarded) PendingError {
+	return PendingError{Guarded: true, PID: g.PID, ApplicationName: g.ApplicationName, Role: g.Role, Since: g.Since(), Prepared: g.Prepared}
 }
 
-func blockerOf(g pgguard.Guarded) blocker {
-	by := blocker{guarded: true, pid: g.PID, applicationName: g.ApplicationName, role: g.Role, prepared: g.Prepared}
-	if g.SinceMicro != 0 {
-		by.begin = time.UnixMicro(g.SinceMicro)
-	}
-	return by
-}
-
-// String begins with ": ", unless nothing is known.
-func (by blocker) String() string {
+// blocker returns the known facts about the blocker, after ": ", or "" if nothing is known.
+func (e *PendingError) blocker() string {
 	var b strings.Builder
 	switch {
-	case by.prepared != "":
-		fmt.Fprintf(&b, ": prepared as %q, COMMIT PREPARED or ROLLBACK PREPARED ends it", by.prepared)
-	case by.pid != 0:
-		fmt.Fprintf(&b, ": backend %d", by.pid)
-	case by.guarded:
+	case e.Prepared != "":
+		fmt.Fprintf(&b, ": prepared as %q, COMMIT PREPARED or ROLLBACK PREPARED ends it", e.Prepared)
+	case e.PID != 0:
+		fmt.Fprintf(&b, ": backend %d", e.PID)
+	case e.Guarded:
 		return ": not to be seen at the last look"
 	default:
 		return ""
 	}
-	if by.applicationName != "" {
-		fmt.Fprintf(&b, " (%s)", by.applicationName)
+	if e.ApplicationName != "" {
+		fmt.Fprintf(&b, " (%s)", e.ApplicationName)
 	}
-	if by.role != "" {
-		fmt.Fprintf(&b, ", of role %s", by.role)
+	if e.Role != "" {
+		fmt.Fprintf(&b, ", of role %s", e.Role)
 	}
-	if !by.begin.IsZero() {
-		fmt.Fprintf(&b, ", since %s", by.begin.Format(time.RFC3339))
+	if !e.Since.IsZero() {
+		fmt.Fprintf(&b, ", since %s", e.Since.Format(time.RFC3339))
 	}
-	if by.needs != "" {
-		fmt.Fprintf(&b, ", which the candidate may not end: it needs %s", by.needs)
+	if e.Needs != "" {
+		fmt.Fprintf(&b, ", which the candidate may not end: it needs %s", e.Needs)
 	}
 	return b.String()
 }
@@ -61,13 +47,13 @@ func (by blocker) String() string {
 const blockedFor = 100 * time.Millisecond
 
 // blocked records the blocker of a takeover and logs it once.
-func (b *Backend) blocked(t *lockSession, by blocker) {
+func (b *Backend) blocked(t *lockSession, by PendingError) {
 	t.blocker = by
-	if t.logged == by || by.pid == 0 && by.prepared == "" || time.Since(t.began) < blockedFor {
+	if t.logged == by || by.PID == 0 && by.Prepared == "" || time.Since(t.began) < blockedFor {
 		return
 	}
 	t.logged = by
-	if by.guarded {
+	if by.Guarded {
 		b.config.Logger.Warn("takeover waits for a guarded transaction", b.about(by)...)
 	} else {
 		b.config.Logger.Warn("takeover waits for the session of an earlier leader", b.about(by)...)
@@ -75,30 +61,27 @@ func (b *Backend) blocked(t *lockSession, by blocker) {
 }
 
 // about returns the known facts about a blocker, for the log.
-func (b *Backend) about(by blocker) []any {
+func (b *Backend) about(by PendingError) []any {
 	about := []any{
-		slog.Uint64("pid", uint64(by.pid)), slog.String("application_name", by.applicationName),
+		slog.Uint64("pid", uint64(by.PID)), slog.String("application_name", by.ApplicationName),
 	}
-	if by.role != "" {
-		about = append(about, slog.String("role", by.role))
+	if by.Role != "" {
+		about = append(about, slog.String("role", by.Role))
 	}
-	if !by.begin.IsZero() {
-		about = append(about, slog.Time("since", by.begin))
+	if !by.Since.IsZero() {
+		about = append(about, slog.Time("since", by.Since))
 	}
-	if by.prepared != "" {
-		about = append(about, slog.String("prepared", by.prepared))
+	if by.Prepared != "" {
+		about = append(about, slog.String("prepared", by.Prepared))
 	}
-	if by.needs != "" {
-		about = append(about, slog.String("needs", by.needs))
+	if by.Needs != "" {
+		about = append(about, slog.String("needs", by.Needs))
 	}
 	return about
 }
 
 func (b *Backend) pending(ctx context.Context, t *lockSession) error {
 	by := t.blocker
-	return &PendingError{
-		Election: b.config.Key.String(), Guarded: by.guarded, PID: by.pid, ApplicationName: by.applicationName, Role: by.role,
-		Since: by.begin, Prepared: by.prepared, Needs: by.needs,
-		Waited: time.Since(t.began), Cause: context.Cause(ctx),
-	}
+	by.Election, by.Waited, by.Cause = b.config.Key.String(), time.Since(t.began), context.Cause(ctx)
+	return &by
 }

@@ -21,12 +21,6 @@ import (
 // DefaultTable is the table with the terms of all elections of a database.
 const DefaultTable = "public.pglatch_election"
 
-// The limits of a lease's duration.
-const (
-	MinTTL = 500 * time.Millisecond
-	MaxTTL = 24 * time.Hour
-)
-
 // A ConnectFunc opens a connection with the given settings. It must keep them: they make the connection fit
 // for a lock session.
 type ConnectFunc = func(context.Context, *pgx.ConnConfig) (*pgx.Conn, error)
@@ -111,7 +105,7 @@ func checkCandidate(identity string, ttl time.Duration) error {
 	switch {
 	case identity == "" || !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
 		return &driver.ConfigError{Field: "Identity", Value: fmt.Sprintf("%q", identity), Remedy: "use text that no other candidate has"}
-	case ttl < MinTTL || ttl > MaxTTL:
+	case ttl < driver.MinLeaseDuration || ttl > driver.MaxLeaseDuration:
 		return &driver.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use 500ms to 24h"}
 	}
 	return nil

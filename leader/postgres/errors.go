@@ -53,10 +53,7 @@ func (e *PendingError) Error() string {
 	if e.Guarded {
 		what = "a guarded transaction"
 	}
-	by := blocker{
-		guarded: e.Guarded, pid: e.PID, applicationName: e.ApplicationName, role: e.Role, begin: e.Since, prepared: e.Prepared, needs: e.Needs,
-	}
-	return fmt.Sprintf("leader: takeover of %s waits for %s%s: %v", e.Election, what, by, e.Cause)
+	return fmt.Sprintf("leader: takeover of %s waits for %s%s: %v", e.Election, what, e.blocker(), e.Cause)
 }
 
 // Is reports whether target is driver.ErrPending.

@@ -88,7 +88,8 @@ func (b *Backend) rowBlocker(t *lockSession) string {
 	if err != nil || !ok {
 		return ""
 	}
-	return blockerOf(g).String()
+	by := guardedBy(g)
+	return by.blocker()
 }
 
 // markEnded marks the term as ended in good order. Without the mark the successor is only more careful.

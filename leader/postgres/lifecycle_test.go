@@ -3,87 +3,29 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
 )
-
-func TestOneLeadsAndTheNextFollowsAtOnce(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, b, judge := newBackend(t, dsn, nil), newBackend(t, dsn, nil), newJudge(t, dsn)
-	lead(t, a, "a")
-	assert.Equal(t, leader.Term{Era: 1, N: 1}, a.Term())
-	assert.False(t, a.CleanStart(), "a row that is missing proves nothing")
-	assert.Equal(t, 2, judge.locks(), "the election lock and an incarnation")
-	refused(t, b, "b")
-	require.NoError(t, a.Renew(t.Context(), "a", ttl))
-
-	waited := make(chan error, 1)
-	go func() { waited <- b.Wait(t.Context()) }()
-	judge.queued()
-	start := time.Now()
-	release(t, a, "a")
-	require.NoError(t, <-waited)
-	lead(t, b, "b")
-	t.Logf("hand-over in %v", time.Since(start))
-	assert.Equal(t, leader.Term{Era: 1, N: 2}, b.Term())
-	assert.True(t, b.CleanStart())
-	require.ErrorIs(t, a.Renew(t.Context(), "a", ttl), leader.ErrLost)
-	refused(t, a, "a")
-
-	release(t, b, "b")
-	release(t, b, "b")
-	assert.Zero(t, judge.locks())
-	lead(t, a, "a")
-	assert.Equal(t, leader.Term{Era: 1, N: 3}, a.Term())
-}
-
-func TestALeaderWhoseSessionTheServerEndsKnowsAtOnce(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, b, judge := newBackend(t, dsn, nil), newBackend(t, dsn, nil), newJudge(t, dsn)
-	lead(t, a, "a")
-	refused(t, b, "b")
-	waited := make(chan error, 1)
-	go func() { waited <- b.Wait(t.Context()) }()
-	judge.queued()
-	start := time.Now()
-	judge.Exec("SELECT pg_terminate_backend($1)", judge.holder())
-	require.NoError(t, <-waited)
-	lead(t, b, "b")
-	t.Logf("took over in %v", time.Since(start))
-	waitLost(t, a)
-	require.ErrorIs(t, a.Renew(t.Context(), "a", ttl), leader.ErrLost)
-	release(t, a, "a")
-	assert.False(t, b.CleanStart(), "the term before was cut off")
-	assert.True(t, b.Term().Follows(a.Term()))
-	refused(t, a, "a")
-}
-
-func TestCloseFreesEverythingAndTheNextAttemptStartsAnew(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
-	lead(t, a, "a")
-	pid := judge.holder()
-	require.NoError(t, a.Close())
-	require.NoError(t, a.Close())
-	judge.Until(func() bool { return judge.locks() == 0 })
-	lead(t, a, "a")
-	assert.NotEqual(t, pid, judge.holder())
-	assert.False(t, a.CleanStart())
-}
 
 func TestAWaitKeepsTheLockForTheNextAttempt(t *testing.T) {
 	t.Parallel()
@@ -112,29 +54,6 @@ func TestAWaitKeepsTheLockForTheNextAttempt(t *testing.T) {
 	lead(t, b, "b")
 }
 
-func TestAWaitEndsWithItsContextAndHoldsNothing(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, b, judge := newBackend(t, dsn, nil), newBackend(t, dsn, nil), newJudge(t, dsn)
-	lead(t, a, "a")
-	refused(t, b, "b")
-	why := errors.New("because")
-	for range 5 {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		waited := make(chan error, 1)
-		go func() { waited <- b.Wait(ctx) }()
-		judge.queued()
-		cancel(why)
-		require.ErrorIs(t, <-waited, why)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, b.Wait(ctx), context.DeadlineExceeded)
-	judge.Until(func() bool { return judge.locks() == 2 }) // what a session that was dropped waited for ends soon
-	release(t, a, "a")
-	assert.Zero(t, judge.locks())
-}
-
 func TestAWaitInADeadNetworkEndsWithTheCauseOfItsContext(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -152,42 +71,6 @@ func TestAWaitInADeadNetworkEndsWithTheCauseOfItsContext(t *testing.T) {
 	err := <-waited
 	require.ErrorIs(t, err, why)
 	require.ErrorIs(t, err, leader.ErrConnection)
-}
-
-// freed checks that no lock is held after a call. If that had to drop its session, the server may see it later.
-func (j judge) freed(err error) {
-	j.TB().Helper()
-	if errors.Is(err, leader.ErrConnection) {
-		j.Until(func() bool { return j.locks() == 0 })
-	}
-	require.Zero(j.TB(), j.locks())
-}
-
-func TestACancelThatRacesWithTheGrantLeaksNothing(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, b, judge := newBackend(t, dsn, noTerms), newBackend(t, dsn, noTerms), newJudge(t, dsn)
-	for i := range 100 {
-		lead(t, a, "a")
-		refused(t, b, "b")
-		ctx, cancel := context.WithCancel(t.Context())
-		waited := make(chan error, 1)
-		go func() { waited <- b.Wait(ctx) }()
-		if i%2 == 0 {
-			judge.queued()
-		}
-		go cancel()
-		release(t, a, "a")
-		err := <-waited
-		if err == nil {
-			assert.Equal(t, 1, judge.locks())
-		} else {
-			require.ErrorIs(t, err, context.Canceled)
-			judge.freed(err)
-		}
-		release(t, b, "b")
-		judge.freed(err)
-	}
 }
 
 func TestWaitingAddsNothingToTheServersLog(t *testing.T) {
@@ -282,18 +165,6 @@ func TestInvalidArgumentsAreNamed(t *testing.T) {
 	}
 }
 
-func TestAnUnreachableServerIsAConnectionError(t *testing.T) {
-	t.Parallel()
-	a := newBackend(t, "postgres://postgres:secret@127.0.0.1:1/postgres", nil)
-	_, err := a.TryAcquire(t.Context(), "a", ttl)
-	require.ErrorIs(t, err, leader.ErrConnection)
-	assert.NotContains(t, err.Error(), "secret")
-	require.ErrorIs(t, a.Wait(t.Context()), leader.ErrConnection)
-	_, _, err = a.Leader(t.Context())
-	require.ErrorIs(t, err, leader.ErrConnection)
-	release(t, a, "a")
-}
-
 func TestAnAttemptAfterTheEndOfItsContextTakesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -306,4 +177,130 @@ func TestAnAttemptAfterTheEndOfItsContextTakesNothing(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	assert.False(t, won)
 	assert.Zero(t, judge.locks())
+}
+
+// strictServer is a server of a role that has a password and no rights but to connect.
+func strictServer(t *testing.T) (address string) {
+	t.Helper()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	admin := pgtest.Connect(t, server.DSN(""))
+	var hba string
+	require.NoError(t, admin.QueryRow(t.Context(), "SHOW hba_file").Scan(&hba))
+	require.NoError(t, os.WriteFile(hba, []byte("host all app 127.0.0.1/32 scram-sha-256\nhost all postgres 127.0.0.1/32 trust\n"), 0o600))
+	_, err := admin.Exec(t.Context(), "CREATE ROLE app LOGIN PASSWORD 'right'; REVOKE CREATE ON SCHEMA public FROM PUBLIC; SELECT pg_reload_conf()") // before PostgreSQL 15 all have it
+	require.NoError(t, err)
+	_, err = admin.Exec(t.Context(), postgres.Schema("terms"))
+	require.NoError(t, err)
+	address = net.JoinHostPort(server.Host(), strconv.Itoa(server.Port()))
+	await.Until(t, patience, func() bool { // the server reads the file when it gets to it
+		conn, err := pgx.Connect(t.Context(), "postgres://app:wrong@"+address+"/postgres")
+		if err == nil {
+			_ = conn.Close(t.Context())
+		}
+		return sqlstate.Of(err) == "28P01" // another error says nothing of the file
+	})
+	return address
+}
+
+// standFor is Elector.Run with work that ends it.
+func standFor(t *testing.T, backend leader.Backend, config leader.Config) error {
+	t.Helper()
+	config.Name, config.Backend, config.LeaseDuration = "scheduler", backend, ttl
+	e, err := leader.New(config)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err = e.Run(ctx, func(context.Context) error { return nil })
+	require.NoError(t, ctx.Err(), "it tried for ever")
+	return err
+}
+
+func TestRunReturnsWhatPostgreSQLRefusesAfterTheFirstAttempt(t *testing.T) {
+	t.Parallel()
+	address := strictServer(t)
+	at := func(password, database string) string {
+		return "postgres://app:" + password + "@" + address + "/" + database
+	}
+	for name, row := range map[string]struct {
+		key    int32
+		dsn    string
+		change func(*postgres.Config)
+		begins string
+		says   string
+	}{
+		"a wrong password": {1, at("wrong", "postgres"), nil, `leader: scheduler: password authentication failed for user "app"`, "28P01"},
+		"no such database": {2, at("right", "nowhere"), nil, `leader: scheduler: database "nowhere" does not exist`, "3D000"},
+		"no table": {
+			3, at("right", "postgres"), func(c *postgres.Config) { c.CreateTable = false },
+			"leader: scheduler: the table public.pglatch_election, which counts terms, does not exist: create it", "42P01",
+		},
+		"no right to create the table": {4, at("right", "postgres"), nil, "leader: scheduler: the role may not create the table public.pglatch_election", "42501"},
+		"no schema for the table": {
+			5, "postgres://postgres@" + address + "/postgres", func(c *postgres.Config) { c.Table = "nowhere.terms" },
+			"leader: scheduler: the schema of the table nowhere.terms does not exist", "3F000",
+		},
+		"no right to count terms": {
+			6, at("right", "postgres"), func(c *postgres.Config) { c.Table = "terms" },
+			"leader: scheduler: the role may not count terms in terms: GRANT SELECT, INSERT, UPDATE", "42501",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := standFor(t, newBackend(t, row.dsn, func(c *postgres.Config) {
+				c.Key = namespace.Pair(2, row.key) // an election of its own: no other candidate keeps it waiting
+				if row.change != nil {
+					row.change(c)
+				}
+			}), leader.Config{})
+			require.ErrorIs(t, err, leader.ErrPermanent)
+			require.ErrorIs(t, err, leader.ErrConnection)
+			assert.True(t, strings.HasPrefix(err.Error(), row.begins), err.Error())
+			assert.Contains(t, err.Error(), row.says)
+			assert.NotContains(t, err.Error(), "right@", "no password")
+			assert.NotContains(t, err.Error(), "unreachable")
+		})
+	}
+	require.NoError(t, standFor(t, newBackend(t, at("right", "postgres"), noTerms), leader.Config{}), "the control: with the right settings it leads")
+}
+
+func TestANodeThatKeepsTryingLeadsOnceTheTableIsThere(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	judge := newJudge(t, dsn)
+	backend := newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = false })
+	var once sync.Once
+	e, err := leader.New(leader.Config{
+		Name: "scheduler", Backend: backend, LeaseDuration: ttl, KeepTrying: true, Retry: backoff.Fixed{Interval: 10 * time.Millisecond},
+		Callbacks: leader.Callbacks{OnError: func(err error) {
+			var missing *postgres.TableError
+			if assert.ErrorAs(t, err, &missing) && assert.True(t, missing.Missing) {
+				once.Do(func() { judge.Exec(postgres.Schema("")) })
+			}
+		}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context()))
+	defer func() { require.NoError(t, e.Shutdown(context.Background())) }()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, e.WaitForLeadership(ctx))
+}
+
+func TestARefusedPortIsNotPermanent(t *testing.T) {
+	t.Parallel()
+	backend := newBackend(t, "postgres://app:secret@127.0.0.1:1/none", nil)
+	_, err := backend.TryAcquire(t.Context(), "a", ttl)
+	require.ErrorIs(t, err, leader.ErrConnection)
+	require.NotErrorIs(t, err, leader.ErrPermanent)
+	assert.NotContains(t, err.Error(), "backend unreachable")
+	assert.NotContains(t, err.Error(), "secret")
+	require.ErrorIs(t, backend.Wait(t.Context()), leader.ErrConnection)
+	_, _, err = backend.Leader(t.Context())
+	require.ErrorIs(t, err, leader.ErrConnection)
+	release(t, backend, "a")
+	e, err := leader.New(leader.Config{Name: "scheduler", Backend: backend})
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context()), "it can be up later")
+	assert.NotEqual(t, leader.Stopped, e.State())
+	require.NoError(t, e.Shutdown(context.Background()))
 }

@@ -41,8 +41,8 @@ type lockSession struct {
 	compared    int           // number of looks for the leader's name for the election
 	began       time.Time     // start of the takeover
 	guards      guards        // guards that the takeover waits for
-	blocker     blocker       // what the takeover waits for, or waited for last
-	logged      blocker       // the blocker that was logged last
+	blocker     PendingError  // what the takeover waits for, or waited for last
+	logged      PendingError  // the blocker that was logged last
 	ping        chan error    // the outstanding ping of Renew; nil = none
 	audited     chan struct{} // closed when the audit that follows the ping has ended; nil = none
 }

@@ -131,7 +131,7 @@ func (b *Backend) awaitSessions(ctx context.Context, t *lockSession) error {
 		if err != nil || !found {
 			return err
 		}
-		b.blocked(t, blocker{pid: holder.PID, applicationName: holder.ApplicationName})
+		b.blocked(t, PendingError{PID: holder.PID, ApplicationName: holder.ApplicationName})
 		if pause.For(ctx, pause.Backoff(looks, minPause, maxPause)) != nil {
 			return b.pending(ctx, t)
 		}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +27,7 @@ import (
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 var emptyConnConfig = &pgx.ConnConfig{}
@@ -288,4 +291,144 @@ func TestATakeoverWaitsForWhatIsLeftOfAnEarlierLeader(t *testing.T) {
 	require.NoError(t, err)
 	release(t, a, "a")
 	lead(t, a, "a")
+}
+
+// attackTime is how long an attack lasts; PGLATCH_ATTACK=10s makes it longer.
+func attackTime(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("PGLATCH_ATTACK")
+	if text == "" {
+		return 3 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	return d
+}
+
+// goesOn reports whether an attack lasts: for its time, and on a busy machine longer, until it
+// has hit.
+func goesOn(t *testing.T, hit func() bool) func() bool {
+	t.Helper()
+	end := time.Now().Add(attackTime(t))
+	return func() bool {
+		now := time.Now()
+		return now.Before(end) || now.Before(end.Add(patience)) && !hit()
+	}
+}
+
+// storm sends a signal function's signal to the sessions of "a" and "b" every
+// pause, until stop, which returns how many.
+func (j judge) storm(signal string, pause time.Duration) (stop func() int64) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var (
+		wg   sync.WaitGroup
+		sent int64
+	)
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			tag, _ := j.Pool.Exec(ctx, "SELECT "+signal+"(pid) FROM pg_stat_activity WHERE application_name IN ('a', 'b') AND datname = current_database()")
+			sent += tag.RowsAffected()
+			select {
+			case <-ctx.Done():
+			case <-time.After(rand.N(pause)):
+			}
+		}
+	})
+	return func() int64 { cancel(); wg.Wait(); return sent }
+}
+
+// Whatever statement a signal or the end of a context hits, a candidate that gave
+// up holds nothing, and one that leads what a leader holds.
+func TestNothingIsLeftLockedWhateverHitsATakeover(t *testing.T) {
+	t.Parallel()
+	for name, storm := range map[string]struct {
+		signal string
+		pause  time.Duration
+	}{
+		"cancel":    {"pg_cancel_backend", 300 * time.Microsecond},
+		"terminate": {"pg_terminate_backend", 20 * time.Millisecond},
+		"contexts":  {"", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			judge := newJudge(t, dsn)
+			judge.Exec(postgres.Schema(""))
+			nodes := map[string]*postgres.Backend{"a": newBackend(t, dsn, nil), "b": newBackend(t, dsn, nil)}
+			var led, signals atomic.Int64
+			calm := 1 // a busy machine needs more of it to lead at all
+			for more := goesOn(t, func() bool { return led.Load() > 0 && (storm.signal == "" || signals.Load() > 0) }); more(); {
+				stop := func() int64 { return 0 }
+				if storm.signal != "" {
+					stop = judge.storm(storm.signal, time.Duration(calm)*storm.pause)
+				}
+				var wg sync.WaitGroup
+				for identity, b := range nodes {
+					wg.Go(func() { led.Add(contend(judge.Pool, b, identity, time.Duration(calm)*40*time.Millisecond)) })
+				}
+				wg.Wait()
+				signals.Add(stop())
+				if led.Load() == 0 {
+					calm++
+				}
+				judge.Until(func() bool { return judge.locks() == 0 }) // of ended sessions soon
+			}
+			t.Logf("led %d times, %d signals", led.Load(), signals.Load())
+			assert.Positive(t, led.Load())
+			assert.Equal(t, storm.signal != "", signals.Load() > 0)
+		})
+	}
+}
+
+// contend makes a few attempts, whose contexts end at random, and gives up.
+func contend(pool postgres.Beginner, b *postgres.Backend, identity string, longest time.Duration) (led int64) {
+	for range 3 {
+		ctx, cancel := context.WithTimeout(context.Background(), rand.N(longest))
+		ok, err := b.TryAcquire(ctx, identity, ttl)
+		switch {
+		case ok:
+			led++
+			_ = postgres.InTx(b.Bind(ctx), pool, func(context.Context, pgx.Tx) error { return b.Renew(ctx, identity, ttl) })
+		case err == nil:
+			_ = b.Wait(ctx)
+		}
+		cancel()
+		if err != nil || rand.N(2) == 0 {
+			ctx, cancel := context.WithTimeout(context.Background(), rand.N(4*time.Millisecond))
+			_ = b.Release(ctx, identity)
+			cancel()
+		}
+	}
+	_ = b.Release(context.Background(), identity)
+	return led
+}
+
+// These two have companion keys of one class.
+var colliding = [2]namespace.Key{namespace.Pair(1, 29674), namespace.Pair(1, 32989)}
+
+func elects(key namespace.Key) func(*postgres.Config) {
+	return func(c *postgres.Config) { c.Key = key }
+}
+
+func TestTwoElectionsOfOneClassCostEachOtherNothing(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, electionkeys.Of(colliding[0].Tag()).ClassID(), electionkeys.Of(colliding[1].Tag()).ClassID())
+	dsn := pgtest.DSN(t)
+	a, judge := newBackend(t, dsn, elects(colliding[0])), newJudge(t, dsn)
+	b, next := newBackend(t, dsn, elects(colliding[1])), newBackend(t, dsn, elects(colliding[1]))
+	judge.table()
+	of := lead(t, a, "a")
+	inFlight := judge.Begin()
+	require.NoError(t, postgres.Guard(of, inFlight))
+
+	other := lead(t, b, "b")
+	require.NoError(t, postgres.InTx(other, judge.Pool, write))
+	require.NoError(t, postgres.InTx(of, judge.Pool, write))
+	release(t, b, "b")
+	lead(t, next, "next")
+	require.ErrorIs(t, postgres.InTx(other, judge.Pool, write), leader.ErrNotLeader, "the control: its own term has ended")
+	require.NoError(t, write(t.Context(), inFlight))
+	require.NoError(t, inFlight.Commit(t.Context()))
+	require.NoError(t, a.Renew(t.Context(), "a", ttl))
+	assert.Equal(t, 3, judge.written())
 }

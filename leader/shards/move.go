@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/internal/plan"
 )
 
@@ -295,5 +294,3 @@ func (r *run) endSession(i int, o *session) {
 	}
 	_ = o.Close() // it has left, or ends with its lease
 }
-
-var _ driver.Session = (*session)(nil)

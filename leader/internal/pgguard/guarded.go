@@ -3,7 +3,9 @@ package pgguard
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/namespace"
@@ -34,6 +36,22 @@ func (g Guarded) Needs() string {
 		return "SUPERUSER, as that role has it"
 	}
 	return "the privileges of that role or of pg_signal_backend (GRANT pg_signal_backend TO the candidate's role)"
+}
+
+// Since returns the start of the transaction, or the time of PREPARE; zero = hidden.
+func (g Guarded) Since() (t time.Time) {
+	if g.SinceMicro != 0 {
+		t = time.UnixMicro(g.SinceMicro)
+	}
+	return t
+}
+
+// Foremost returns the transaction to report, which is the first that the role may not end, or else the first.
+func Foremost(guards []Guarded) Guarded {
+	if i := slices.IndexFunc(guards, func(g Guarded) bool { return !g.MayEnd }); i >= 0 {
+		return guards[i]
+	}
+	return guards[0]
 }
 
 // Guards returns the transactions that share the lock, the oldest first. A superuser may end any session. A
@@ -73,14 +91,14 @@ var guardsSQL = `
 		LEFT JOIN pg_catalog.pg_prepared_xacts AS x ON x.transaction OPERATOR(pg_catalog.=) t.transactionid
 	) AS g`
 
-// EndGuards ends the sessions of transactions that still share the lock, if session and transaction are exactly
-// those that were seen. The same statement checks the lock. The signal could reach another transaction only if
-// the guarded one ended in the microseconds between the check and the signal. It returns how many sessions it
-// signaled. It ends the watch of s.
+// EndGuards ends the sessions of the transactions that the role may end and that still share the lock, if session
+// and transaction are exactly those that were seen. The same statement checks the lock. The signal could reach
+// another transaction only if the guarded one ended in the microseconds between the check and the signal. It
+// returns how many sessions it signaled. It ends the watch of s.
 func EndGuards(s *pgsession.Session, lock namespace.Tag, guards []Guarded) (ended int, err error) {
 	var these []string
 	for _, g := range guards {
-		if g.PID != 0 {
+		if g.MayEnd && g.PID != 0 {
 			these = append(these, fmt.Sprintf("(%d, %s, %d)", g.PID, pgsession.Literal(g.Transaction), g.StartMicro))
 		}
 	}

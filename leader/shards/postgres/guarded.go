@@ -92,19 +92,10 @@ func (b *Backend) pending(name string, w *wait, guards []pgguard.Guarded) *Pendi
 	if len(guards) == 0 {
 		return nil
 	}
-	by := guards[0]
-	for _, g := range guards {
-		if !g.MayEnd {
-			by = g
-			break
-		}
-	}
+	by := pgguard.Foremost(guards)
 	p := &PendingError{
 		Election: "shard " + name + " of " + b.config.Namespace.String(), Guarded: true, PID: by.PID, ApplicationName: by.ApplicationName,
-		Role: by.Role, Prepared: by.Prepared, Waited: time.Since(w.since), Cause: errGuarded,
-	}
-	if by.SinceMicro != 0 {
-		p.Since = time.UnixMicro(by.SinceMicro)
+		Role: by.Role, Since: by.Since(), Prepared: by.Prepared, Waited: time.Since(w.since), Cause: errGuarded,
 	}
 	if b.config.GuardTimeout >= 0 {
 		p.Needs = by.Needs()
@@ -118,13 +109,7 @@ func (b *Backend) pending(name string, w *wait, guards []pgguard.Guarded) *Pendi
 
 // endGuards ends the sessions that the role may end, and makes the node look again soon.
 func (o *lockSession) endGuards(name string, guards []pgguard.Guarded) error {
-	var ending []pgguard.Guarded
-	for _, g := range guards {
-		if g.MayEnd {
-			ending = append(ending, g)
-		}
-	}
-	ended, err := pgguard.EndGuards(o.session, o.backend.group.Guard(name), ending)
+	ended, err := pgguard.EndGuards(o.session, o.backend.group.Guard(name), guards)
 	log := o.backend.config.Logger.With(slog.String("shard", name))
 	if sqlstate.Of(err) != "" {
 		log.Warn("guarded transactions could not be ended", slog.Any("error", err))

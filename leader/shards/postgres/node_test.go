@@ -2,9 +2,12 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,10 +19,12 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/pgtest/service"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // A witness is what is known of a node's shards.
@@ -240,4 +245,92 @@ func TestAClockThatIsSetBackCostsNoShardAndOneThatIsSetForwardDoes(t *testing.T)
 		return lost > 0
 	}, "the server ends a session")
 	eventually(t, counts(n, 1), "all are owned again, in later terms")
+}
+
+func TestAnOwnedShardTakesLittleHeap(t *testing.T) { // not parallel: it measures
+	pgtest.Long(t)
+	const n = 10_000
+	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "256"}})
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var begun atomic.Int64
+	all := make(chan struct{})
+	node, err := shards.New(shards.Config{
+		Name: "tenants", Backend: newBackend(t, server.DSN(""), nil), Count: n, LookInterval: 100 * time.Millisecond, LeaseDuration: ttl,
+	})
+	require.NoError(t, err)
+	before := heap()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	start := time.Now()
+	go func() {
+		done <- node.Run(ctx, func(ctx context.Context, _ shards.Shard) error {
+			if begun.Add(1) == n {
+				close(all)
+			}
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	await.Receive(t, 3*patience, all, func() string { return fmt.Sprintf("all are owned: %+v", node.Stats()) })
+	t.Logf("%d shards were owned after %v", n, time.Since(start))
+	each := (heap() - before) / n
+	t.Logf("%d bytes for each owned shard", each)
+	assert.LessOrEqual(t, each, uint64(4<<10))
+	stop()
+	require.NoError(t, <-done)
+}
+
+func TestASessionAnswersWhatItOwns(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	b := newBackend(t, dsn, func(c *postgres.Config) { c.Answer.Service = "polling" })
+	s, other := open(t, b, "web-3"), open(t, b, "web-3")
+	claim(t, s, "1", "acme")
+	claim(t, other, "2")
+	conn := pgtest.Connect(t, dsn)
+	ask := func(q introspect.Question) (a introspect.Answer) {
+		answers, err := introspect.Ask(t.Context(), conn, q)
+		require.NoError(t, err)
+		if len(answers.Answers) == 1 {
+			a = answers.Answers[0]
+		}
+		return a
+	}
+	newJudge(t, dsn).Until(func() bool { return ask(introspect.Question{}).AllLocks == 5 }) // who has begun to listen may not answer yet
+
+	a := ask(introspect.Question{Timeout: 20 * time.Second, Prefix: "tenant/"})
+	require.Equal(t, "polling", a.Process.Service)
+	require.Equal(t, 3, a.AllLocks)
+	require.Len(t, a.Groups, 2, "one for each session")
+	sessions := map[uint32]int{}
+	for _, g := range a.Groups {
+		require.Equal(t, "tenant=7", g.Name)
+		require.Equal(t, "web-3", g.Node)
+		sessions[g.Session] = g.Owned
+	}
+	names := map[string]namespace.Tag{}
+	for _, l := range a.Locks {
+		names[l.Key] = l.Tag
+		require.Equal(t, "tenant=7", l.Group)
+		require.Contains(t, sessions, l.Session)
+	}
+	key, err := tenants.Text("acme")
+	require.NoError(t, err)
+	require.Equal(t, map[string]namespace.Tag{"tenant/1": tenants.ID(1).Tag(), "tenant/2": tenants.ID(2).Tag(), "tenant/acme": key.Tag()}, names)
+
+	replies, err := introspect.Send(t.Context(), conn, introspect.Request{Timeout: 20 * time.Second, Kind: introspect.AskRelease, Tag: key.Tag()})
+	require.NoError(t, err)
+	require.Len(t, replies, 1)
+	require.False(t, replies[0].Done)
+	require.Contains(t, replies[0].Refused, "pglatch shards")
+
+	release(t, s, "acme")
+	require.Equal(t, 2, ask(introspect.Question{Timeout: 20 * time.Second, Prefix: "tenant/"}).AllLocks)
+	require.NoError(t, s.Close())
+	require.Equal(t, 1, ask(introspect.Question{Timeout: 20 * time.Second, Prefix: "tenant/"}).AllLocks)
 }
