@@ -7,12 +7,12 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/processors"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -22,20 +22,12 @@ import (
 
 const benchClients = 80
 
-// cpuTime is what the process used: client and server, on a machine that others use.
-func cpuTime(b *testing.B) time.Duration {
-	b.Helper()
-	var r syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &r))
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-}
-
 func benchmark(b *testing.B, h *httptest.Server, cycle func(b *testing.B, cl *leasehttp.Client, worker string)) {
 	b.Helper()
 	cl := servetest.Client(b, h, leasehttp.ClientConfig{})
 	var workers atomic.Int64
 	b.SetParallelism(benchClients / 2)
-	start := cpuTime(b)
+	start := processors.Used(b)
 	b.RunParallel(func(pb *testing.PB) {
 		worker := strconv.FormatInt(workers.Add(1), 10)
 		for pb.Next() {
@@ -43,7 +35,7 @@ func benchmark(b *testing.B, h *httptest.Server, cycle func(b *testing.B, cl *le
 		}
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
-	b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(b.N), "cpu-us/cycle")
+	b.ReportMetric(float64((processors.Used(b)-start).Microseconds())/float64(b.N), "cpu-us/cycle")
 }
 
 // BenchmarkUncontended acquires and releases, each client a lock of its own.
@@ -98,7 +90,7 @@ func durable(b *testing.B) *httptest.Server {
 // share has workers cycle b.N times together, each with its client.
 func share(b *testing.B, clients []*leasehttp.Client) {
 	b.Helper()
-	start := cpuTime(b)
+	start := processors.Used(b)
 	var wg sync.WaitGroup
 	var left atomic.Int64
 	left.Store(int64(b.N))
@@ -111,7 +103,7 @@ func share(b *testing.B, clients []*leasehttp.Client) {
 	}
 	wg.Wait()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
-	b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(b.N), "cpu-us/cycle")
+	b.ReportMetric(float64((processors.Used(b)-start).Microseconds())/float64(b.N), "cpu-us/cycle")
 }
 
 // BenchmarkHotLock acquires and releases one lock, waiting in the server, on a store in memory and on one that syncs to disk.

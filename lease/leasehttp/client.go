@@ -190,14 +190,7 @@ func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
 // Get returns the record of one lock; see lease.Store. The lease's ID is empty unless the client's
 // Token has the Admin right, because anyone who knows the ID can release the lease.
 func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
-	if err := lease.ValidateName(name); err != nil {
-		return lease.Record{}, err
-	}
-	answer, _, err := ask[wire.RecordBody](ctx, c, &call{method: http.MethodGet, name: name})
-	if err != nil {
-		return lease.Record{}, err
-	}
-	return answer.Record(), nil
+	return c.record(ctx, name, "", 0)
 }
 
 // GetAfter returns the record of one lock, like Get, as soon as the record's Version differs
@@ -207,10 +200,14 @@ func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 // sweep of the server has found it. GetAfter returns *lease.NotFoundError if the lock is
 // unknown at the end.
 func (c *Client) GetAfter(ctx context.Context, name string, version uint64, wait time.Duration) (lease.Record, error) {
+	return c.record(ctx, name, "index="+strconv.FormatUint(version, 10), wait)
+}
+
+func (c *Client) record(ctx context.Context, name, query string, wait time.Duration) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
 	}
-	k := call{method: http.MethodGet, name: name, query: "index=" + strconv.FormatUint(version, 10)}
+	k := call{method: http.MethodGet, name: name, query: query}
 	if wait > 0 {
 		k.until = time.Now().Add(wait)
 	}

@@ -156,7 +156,8 @@ func (h *heartbeat) run(ctx context.Context) {
 // failed renewal is tried again alone.
 func (h *heartbeat) await(wait time.Duration) (shorter time.Duration, answers <-chan error) {
 	failures := h.keeper.Failures()
-	shorter = pause.AtMost(wait)
+	// The last wait, which ends with the lease, is not shortened: that would halve it again and again.
+	shorter = max(pause.AtMost(wait), min(wait, h.keeper.Rules.Pause/2))
 	if failures == 0 {
 		shorter = pause.Jitter(wait*19/20, 0.05)
 	}

@@ -3,6 +3,7 @@ package leasehttp
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -199,12 +200,7 @@ func (l *line) await(s *sending) (turn, error) {
 func (l *line) drop(s *sending) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, other := range l.waiting {
-		if other == s {
-			l.waiting = append(l.waiting[:i:i], l.waiting[i+1:]...)
-			return
-		}
-	}
+	l.waiting = slices.DeleteFunc(l.waiting, func(other *sending) bool { return other == s })
 }
 
 // start begins a flight. It is called with mu held.

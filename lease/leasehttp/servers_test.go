@@ -3,12 +3,14 @@ package leasehttp_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
@@ -107,24 +110,8 @@ func TestWithoutResendsTheNextRequestGoesToTheNextServer(t *testing.T) {
 	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{bad, good.URL}, Resends: -1})
 	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorContains(t, err, "outcome unknown")
-	_, err = cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
+	acquire(t, cl, servetest.Ask("job", "a"))
 	assert.Equal(t, int64(1), asked.Load())
-}
-
-// That the second server was not asked, because it was too busy, says nothing of what the
-// first one did.
-func TestABusyServerAfterALostAnswerIsNoRefusal(t *testing.T) {
-	t.Parallel()
-	lost, _ := answering(t, 502, "text/plain", "")
-	busy, _ := answering(t, 503, "application/problem+json", problemOf(wire.TypeBusy))
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{lost, busy}, Resends: 1})
-	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.Error(t, err)
-	require.NotErrorIs(t, err, lease.ErrBusy)
-	alone := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{busy, busy}, Resends: 1})
-	_, err = alone.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.ErrorIs(t, err, lease.ErrBusy, "nothing was done anywhere")
 }
 
 // nobody is an address where nobody listens until the end of the test: it is that of the client's side of a connection.
@@ -178,18 +165,20 @@ func TestALostAnswerIsOfUnknownOutcomeUnlessItWasOfARead(t *testing.T) {
 	_, err = client.Get(t.Context(), "job")
 	require.ErrorIs(t, err, leasehttp.ErrUnavailable)
 	assert.NotContains(t, err.Error(), "unknown")
+	lost, _ := answering(t, 502, "text/plain", "")
+	client = servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{lost, nobody(t)}, Resends: 1})
+	_, err = client.Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.ErrorContains(t, err, "acquire job: outcome unknown", "the first server may have carried it out")
 }
 
 // A server that cuts waits short is not asked without a pause.
 func TestAServerWithAShortMaxWaitIsAskedNowAndThen(t *testing.T) {
 	t.Parallel()
-	_, h := servetest.Serve(t, leaseserver.Config{MaxWait: time.Millisecond})
-	client := servetest.Client(t, h, leasehttp.ClientConfig{})
-	_, err := client.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: servetest.Long})
-	require.NoError(t, err)
+	_, h, client := served(t, leaseserver.Config{MaxWait: time.Millisecond})
+	acquire(t, client, lease.AcquireRequest{Name: "job", Holder: "a", TTL: servetest.Long})
 	requests := &counting{}
 	asking := servetest.Client(t, h, leasehttp.ClientConfig{HTTPClient: requests.client()})
-	_, err = asking.AcquireWithRetry(t.Context(), "job", "b", leasehttp.AcquireOptions{MaxWait: 2 * time.Second})
+	_, err := asking.AcquireWithRetry(t.Context(), "job", "b", leasehttp.AcquireOptions{MaxWait: 2 * time.Second})
 	require.ErrorIs(t, err, lease.ErrHeld)
 	assert.Less(t, requests.sent.Load(), int64(12), "once in half a second to a second and a half")
 }
@@ -236,8 +225,7 @@ func TestARefusalOfASecondSendingIsNotTakenForTheAnswerToTheFirst(t *testing.T) 
 			require.ErrorContains(t, err, "outcome unknown", name)
 			require.NotErrorIs(t, err, lease.ErrInvalid, name)
 			require.ErrorContains(t, err, "out of range", name)
-			record, err := store.Get(t.Context(), "job")
-			require.NoError(t, err)
+			record := recordOf(t, store, "job")
 			assert.Equal(t, lease.Held, record.State, name)
 		}
 	}
@@ -251,8 +239,164 @@ func TestAnAcquireThatWasGrantedIsFoundAtTheNextServerIfThisOneRefusesItByNow(t 
 	_, second := servetest.Serve(t, leaseserver.Config{Store: store, TTLPolicies: []leaseserver.TTLPolicy{{Max: time.Second}}})
 	transport := &lossy{RoundTripper: http.DefaultTransport.(*http.Transport).Clone(), lose: 1}
 	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{first.URL, second.URL}, HTTPClient: &http.Client{Transport: transport}})
-	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
+	l := acquire(t, cl, servetest.Ask("job", "a"))
 	assert.Equal(t, uint64(1), l.Token)
 	require.NoError(t, cl.Release(t.Context(), l.Claim))
+}
+
+// proxied is a client behind a proxy that spoils connections.
+func proxied(t *testing.T, store lease.Store, c leasehttp.ClientConfig) (*leasehttp.Client, *faultproxy.Proxy) {
+	t.Helper()
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
+	proxy, err := faultproxy.New(t.Context(), h.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	through, err := proxy.URL(h.URL)
+	require.NoError(t, err)
+	c.BaseURLs = []string{through}
+	return servetest.Client(t, nil, c), proxy
+}
+
+func TestConnectionsThatBrokeAreReplaced(t *testing.T) {
+	t.Parallel()
+	cl, proxy := proxied(t, leasetest.NewStore(), leasehttp.ClientConfig{})
+	for range 3 {
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				l, err := cl.Acquire(t.Context(), servetest.Ask(fmt.Sprint(i), "a"))
+				if assert.NoError(t, err) {
+					assert.NoError(t, cl.Release(t.Context(), l.Claim))
+				}
+			})
+		}
+		wg.Wait()
+		proxy.Reset()
+	}
+}
+
+func TestASlowServerIsGivenUpInTime(t *testing.T) {
+	t.Parallel()
+	cl, proxy := proxied(t, leasetest.NewStore(), leasehttp.ClientConfig{Timeout: 20 * time.Millisecond, Resends: 1})
+	proxy.Set(faultproxy.Hold)
+	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.ErrorContains(t, err, "no answer in time")
+	proxy.Set(faultproxy.Pass)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = cl.Acquire(ctx, servetest.Ask("job", "a"))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// The way is dead that all connections went which are open.
+func TestASendingThatIsNotAnsweredInTimeLeavesAllConnections(t *testing.T) {
+	t.Parallel()
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprint("TLS: ", secure), func(t *testing.T) {
+			t.Parallel()
+			const open = 4
+			server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore()})
+			require.NoError(t, err)
+			var opened sync.WaitGroup // at one time
+			opened.Add(open)
+			var gets atomic.Int32
+			var dead sync.Map // connections that carry nothing any more
+			end := make(chan struct{})
+			h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					if gets.Add(1) <= open {
+						opened.Done()
+					}
+					opened.Wait()
+					dead.Store(r.RemoteAddr, true)
+				} else if _, is := dead.Load(r.RemoteAddr); is {
+					<-end
+				}
+				server.Handler().ServeHTTP(w, r)
+			}))
+			t.Cleanup(h.Close)
+			t.Cleanup(func() { close(end) })
+			config := leasehttp.ClientConfig{Timeout: 5 * time.Second, Resends: 1}
+			if secure {
+				h.EnableHTTP2 = true
+				h.StartTLS()
+				config.TLS = servetest.Trust(h)
+			} else {
+				h.Start()
+			}
+			cl := servetest.Client(t, h, config)
+			var all sync.WaitGroup
+			for range open {
+				all.Go(func() {
+					_, err := cl.Get(t.Context(), "job")
+					assert.ErrorIs(t, err, lease.ErrNotFound)
+				})
+			}
+			all.Wait()
+			_, err = cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+			require.NoError(t, err, "the next sending goes another way")
+		})
+	}
+}
+
+func TestAnswersOfSomethingElseAreUnknownOutcomes(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]http.HandlerFunc{
+		"a page":        func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) },
+		"a bad gateway": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
+		"no JSON": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte("{"))
+		},
+		"another lock": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"lock":"other"}`))
+		},
+		"an odd problem": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = w.Write([]byte(`{"type":"about:blank"}`))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := httptest.NewServer(handler)
+			t.Cleanup(h.Close)
+			_, err := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1}).Acquire(t.Context(), servetest.Ask("job", "a"))
+			require.Error(t, err)
+			for _, known := range []error{lease.ErrHeld, lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid, lease.ErrBusy} {
+				require.NotErrorIs(t, err, known)
+			}
+		})
+	}
+}
+
+// FuzzAnswers gives a client anything for an answer.
+func FuzzAnswers(f *testing.F) {
+	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"))
+	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"))
+	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"))
+	f.Add([]byte("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"))
+	f.Add([]byte("HTTP/1.1 409 Conflict\r\nContent-Type: application/problem+json\r\nContent-Length: 80\r\n\r\n{\"type\":\"https://github.com/pglatch/pglatch/problems/lock-held\",\"status\":\"x\"}..."))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 4096))
+			_, _ = conn.Write(data)
+			_ = conn.Close()
+		}()
+		cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{"http://" + listener.Addr().String()}, Resends: -1, Timeout: time.Second})
+		if l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a")); err == nil {
+			require.Equal(t, "job", l.Name)
+		}
+		_ = listener.Close()
+		<-served
+	})
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/bubble"
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -51,7 +53,7 @@ func newCrowd(t *testing.T, c leasehttp.ClientConfig) *crowd {
 // breaks makes each request take a time, and fault answer it.
 func (f *crowd) breaks(fault func(r *http.Request, serve func() *http.Response) (*http.Response, error)) {
 	f.direct.breaks(func(r *http.Request, serve func() *http.Response) (*http.Response, error) {
-		time.Sleep(passing)
+		bubble.Sleep(passing)
 		if fault == nil {
 			return serve(), nil
 		}
@@ -68,8 +70,7 @@ func (f *crowd) count(what string) int {
 // claim is what proves the lease of a lock.
 func (f *crowd) claim(t *testing.T, i int) lease.Claim {
 	t.Helper()
-	r, err := f.store.Get(t.Context(), lock(i).Name)
-	require.NoError(t, err)
+	r := recordOf(t, f.store, lock(i).Name)
 	return r.Claim
 }
 
@@ -114,9 +115,8 @@ func TestALoneCallIsThePlainRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newCrowd(t, leasehttp.ClientConfig{})
 		for range 3 {
-			l, err := f.client.Acquire(t.Context(), lock(0))
-			require.NoError(t, err)
-			_, err = f.client.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: flockTTL})
+			l := acquire(t, f.client, lock(0))
+			_, err := f.client.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: flockTTL})
 			require.NoError(t, err)
 			require.NoError(t, f.client.Release(t.Context(), l.Claim))
 		}
@@ -145,8 +145,7 @@ func TestCallsAtTheSameTimeShareRequests(t *testing.T) {
 		})
 		assert.Equal(t, map[string]int{"renew": ahead / 2, "release": ahead / 2, "batch": 1}, f.sent)
 		for i, l := range leases {
-			r, err := f.store.Get(t.Context(), l.Name)
-			require.NoError(t, err)
+			r := recordOf(t, f.store, l.Name)
 			assert.Equal(t, i%2 == 0, r.State == lease.Held)
 		}
 	})
@@ -206,27 +205,6 @@ func TestMoreThanABatchHoldsGoesInSeveral(t *testing.T) {
 		assert.Equal(t, ahead, f.count("acquire"))
 		assert.Greater(t, f.count("batch"), 1)
 		assert.LessOrEqual(t, f.count("batch"), 5)
-	})
-}
-
-func TestEachCallOfABatchHasItsOwnError(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newCrowd(t, leasehttp.ClientConfig{})
-		_, err := f.store.Acquire(t.Context(), lease.AcquireRequest{Name: lock(6).Name, Holder: "other", TTL: flockTTL})
-		require.NoError(t, err)
-		all(10, func(i int) {
-			l, err := f.client.Acquire(t.Context(), lock(i))
-			if i == 6 {
-				held := new(lease.HeldError)
-				assert.ErrorAs(t, err, &held)
-				assert.Equal(t, "other", held.Holder)
-				return
-			}
-			assert.NoError(t, err)
-			assert.Equal(t, lock(i).Name, l.Name)
-		})
-		assert.Equal(t, 1, f.count("batch"))
 	})
 }
 
@@ -313,8 +291,7 @@ func TestACallWhoseBatchGotNoAnswerGetsTheSameAnswer(t *testing.T) {
 		all(10, func(i int) { assert.NoError(t, f.client.Release(t.Context(), leases[i].Claim)) })
 		assert.Equal(t, map[string]int{"release": 10, "batch": 1}, f.sent)
 		for i := ahead; i < 10; i++ {
-			r, err := f.store.Get(t.Context(), lock(i).Name)
-			require.NoError(t, err)
+			r := recordOf(t, f.store, lock(i).Name)
 			assert.Equal(t, "next", r.Holder)
 		}
 	})
@@ -357,7 +334,7 @@ func TestAServerThatTakesNoBatchesIsAskedByPlainRequests(t *testing.T) {
 				}
 				assert.Equal(t, 1, f.count("batch"), "it is not asked each time")
 				f.breaks(nil)
-				time.Sleep(time.Minute)
+				bubble.Sleep(time.Minute)
 				for i := range 10 {
 					_ = f.store.Release(t.Context(), f.claim(t, i))
 				}
@@ -398,11 +375,10 @@ func TestASlowRequestIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newCrowd(t, leasehttp.ClientConfig{})
-		held, err := f.client.Acquire(t.Context(), lock(99))
-		require.NoError(t, err)
+		held := acquire(t, f.client, lock(99))
 		f.breaks(func(r *http.Request, serve func() *http.Response) (*http.Response, error) {
 			if !isBatch(r) && strings.HasSuffix(r.URL.Path, "/acquire") {
-				time.Sleep(5 * time.Second)
+				bubble.Sleep(5 * time.Second)
 			}
 			return serve(), nil
 		})
@@ -440,9 +416,9 @@ func TestALeaseOfABatchIsTrustedFromBeforeItWasSent(t *testing.T) {
 		f := newCrowd(t, leasehttp.ClientConfig{Margin: -1})
 		const late = 2 * time.Second
 		f.breaks(func(r *http.Request, serve func() *http.Response) (*http.Response, error) {
-			time.Sleep(late)
+			bubble.Sleep(late)
 			response := serve()
-			time.Sleep(late)
+			bubble.Sleep(late)
 			return response, nil
 		})
 		all(10, func(i int) {
@@ -548,8 +524,7 @@ func TestAcquiresThatMayWaitShareRequestsWhileTheirLocksAreFree(t *testing.T) {
 				inBatch.Store(inBatch.Load() || isBatch(r) && strings.Contains(string(data), ` 19"`))
 				return serve(), nil
 			})
-			held, err := f.store.Acquire(t.Context(), lease.AcquireRequest{Name: lock(n - 1).Name, Holder: "other", TTL: flockTTL})
-			require.NoError(t, err)
+			held := acquire(t, f.store, lease.AcquireRequest{Name: lock(n - 1).Name, Holder: "other", TTL: flockTTL})
 			time.AfterFunc(holds, func() { assert.NoError(t, f.client.Release(t.Context(), held.Claim)) })
 			start := time.Now()
 			all(n, func(i int) {
@@ -578,8 +553,7 @@ func TestAnAcquireThatWasInABatchWaitsNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newCrowd(t, leasehttp.ClientConfig{})
 		const n, wait = ahead + 2, time.Second
-		_, err := f.store.Acquire(t.Context(), lease.AcquireRequest{Name: lock(n - 1).Name, Holder: "other", TTL: flockTTL})
-		require.NoError(t, err)
+		acquire(t, f.store, lease.AcquireRequest{Name: lock(n - 1).Name, Holder: "other", TTL: flockTTL})
 		start := time.Now()
 		all(n, func(i int) {
 			_, err := f.client.AcquireWait(t.Context(), lock(i), wait)
@@ -593,4 +567,20 @@ func TestAnAcquireThatWasInABatchWaitsNoLonger(t *testing.T) {
 		})
 		assert.Equal(t, 1, f.count("batch"))
 	})
+}
+
+func TestAnAnswerToOtherRenewalsIsNone(t *testing.T) {
+	t.Parallel()
+	all := held(t, leasetest.NewStore(), 2)
+	other := `{"status":200,"lease":{"lock":"x","owner_id":"a","lease_id":"x","fencing_token":1,"ttl_remaining_ms":1000}}`
+	for _, body := range []string{`{"results":[]}`, `{"results":[` + other + `]}`, `{"results":[` + other + `,{}]}`} {
+		url, _ := answering(t, 200, wire.JSONType, body)
+		results, err := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1}).RenewAll(t.Context(), all)
+		require.NoError(t, err)
+		require.Len(t, results, 2)
+		for _, r := range results {
+			require.Error(t, r.Err)
+			require.NotErrorIs(t, r.Err, lease.ErrStale)
+		}
+	}
 }
