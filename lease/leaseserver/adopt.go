@@ -17,9 +17,5 @@ func (s *Server) adopt(w http.ResponseWriter, r *http.Request) error {
 	l, err := measured(r.Context(), s.meter, opGet, func(ctx context.Context) (lease.Lease, error) {
 		return lease.Adopt(ctx, s.Store, name, body.OwnerID, body.LeaseID)
 	})
-	if err != nil {
-		return err
-	}
-	answer := wire.NewLeaseBody(l)
-	return respond(w, &answer)
+	return reply(w, wire.NewLeaseBody(l), err)
 }

@@ -174,7 +174,7 @@ func (b *batch) run(lines [][]int) {
 	var renewals []int
 	var others [][]int
 	for _, line := range lines {
-		if len(line) == 1 && b.operations[line[0]].Renew != nil {
+		if len(line) == 1 && b.operations[line[0]].Renew != nil && b.meter.batch != nil {
 			renewals = append(renewals, line[0])
 		} else {
 			others = append(others, line)
@@ -230,7 +230,7 @@ func (b *batch) operate(i int) error {
 	return err
 }
 
-// renewAll carries out renewals of different locks.
+// renewAll carries out renewals of different locks in one operation of the store.
 func (b *batch) renewAll(all []int) {
 	err := b.survive(b.ctx, func() error {
 		b.renewEach(all)
@@ -255,18 +255,30 @@ func (b *batch) renewEach(all []int) {
 		}
 		requests, index = append(requests, r), append(index, i)
 	}
-	renewed, err := b.renewMany(b.ctx, requests)
+	if len(requests) == 0 {
+		return
+	}
+	renewed, failed := measured(b.ctx, b.meter, opRenewAll, func(ctx context.Context) ([]lease.RenewResult, error) {
+		return b.meter.batch.RenewAll(ctx, requests)
+	})
 	for at, i := range index {
-		switch {
-		case err != nil:
-			b.refuse(i, err)
-		case renewed[at].Err != nil:
-			b.refuse(i, renewed[at].Err)
-		default:
-			b.results[i] = wire.BatchResult{Status: http.StatusOK, Lease: new(wire.NewLeaseBody(renewed[at].Lease))}
+		r := lease.RenewResult{Err: failed}
+		if failed == nil {
+			r = renewed[at]
 		}
+		b.meter.tell(requests[at].Name, r.Err)
+		b.metrics.request(opRenew, r.Err)
+		if r.Err != nil {
+			b.refuse(i, r.Err)
+			continue
+		}
+		b.queue.renewed(r.Lease)
+		b.results[i] = wire.BatchResult{Status: http.StatusOK, Lease: new(wire.NewLeaseBody(r.Lease))}
 	}
 }
+
+// errNotReached is the error of the operations that a slow batch did not reach.
+var errNotReached = errors.New("the store took too long for those before")
 
 // refuse answers an operation with a problem.
 func (b *batch) refuse(i int, err error) {

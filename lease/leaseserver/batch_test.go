@@ -20,7 +20,6 @@ import (
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
-	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/sqlite"
@@ -208,8 +207,7 @@ func TestOperationsOnOneLockAreCarriedOutInTheOrderOfTheBatch(t *testing.T) {
 	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
 	for i := range 50 {
 		name := fmt.Sprint("job ", i)
-		l, err := store.Acquire(t.Context(), servetest.Ask(name, "a"))
-		require.NoError(t, err)
+		l := acquire(t, store, servetest.Ask(name, "a"))
 		results := batch(t, h, "",
 			acquireOf(name, "b", ""), renewOf(l.Claim), releaseOf(l.Claim, ""), renewOf(l.Claim), acquireOf(name, "c", "k"), acquireOf(name, "d", ""), acquireOf(name, "c", "k"))
 		requireProblem(t, results[0], 409, wire.TypeHeld)
@@ -236,8 +234,7 @@ func TestABatchThatIsSentAgainIsAnsweredAsBefore(t *testing.T) {
 		acquireOf("new", "a", "k1"), releaseOf(held[0].Claim, "k2"), acquireOf(held[0].Name, "b", "k3"), releaseOf(held[1].Claim, "k4"), acquireOf("new", "b", "k5"),
 	}
 	first := batch(t, h, "", all...)
-	next, err := store.Acquire(t.Context(), servetest.Ask(held[1].Name, "next"))
-	require.NoError(t, err)
+	next := acquire(t, store, servetest.Ask(held[1].Name, "next"))
 	again := batch(t, h, "", all...)
 	for i := range all {
 		require.Equal(t, first[i].Status, again[i].Status, i)
@@ -245,8 +242,7 @@ func TestABatchThatIsSentAgainIsAnsweredAsBefore(t *testing.T) {
 	assert.Equal(t, first[0].Lease.LeaseID, again[0].Lease.LeaseID)
 	assert.Equal(t, first[2].Lease.LeaseID, again[2].Lease.LeaseID)
 	requireProblem(t, again[4], 409, wire.TypeHeld)
-	record, err := store.Get(t.Context(), held[1].Name)
-	require.NoError(t, err)
+	record := recordOf(t, store, held[1].Name)
 	assert.Equal(t, next.Claim, record.Claim, "its successor has the lock")
 	requireProblem(t, batch(t, h, "", releaseOf(held[1].Claim, "another"))[0], 409, wire.TypeStale)
 }
@@ -391,13 +387,32 @@ func TestABatchIsForwardedAsAWhole(t *testing.T) {
 func TestAReleaseInABatchServesTheFirstWaiter(t *testing.T) {
 	t.Parallel()
 	peer := servetest.NewPeer(t, leasetest.NewStore(), -1)
-	held, err := peer.Client.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
+	held := acquire(t, peer.Client, servetest.Ask("job", "a"))
 	got := acquires(t, peer, servetest.Ask("job", "b"))
 	servetest.AwaitWaiters(t, peer.Server, 1)
 	awaitStanding(t, peer.Server, "job")
 	require.Equal(t, 200, batch(t, peer.HTTP, "", releaseOf(held.Claim, ""))[0].Status)
 	assert.Equal(t, "b", (<-got).Holder)
+}
+
+// An acquire in a batch is not before those who wait: the lock may be free for a moment before the first of them has it.
+func TestAnAcquireInABatchOvertakesNobodyWhoWaits(t *testing.T) {
+	t.Parallel()
+	s, h, cl := served(t, leaseserver.Config{Store: leasetest.NewStore()})
+	held := acquire(t, cl, servetest.Ask("job", "a"))
+	requireProblem(t, batch(t, h, "", acquireOf("job", "c", ""))[0], 409, wire.TypeHeld)
+	got := make(chan error, 1)
+	go func() {
+		_, err := cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
+		got <- err
+	}()
+	servetest.AwaitMetric(t, s, "lock_waiters", 1)
+	results := batch(t, h, "", acquireOf("job", "c", ""), acquireOf("other", "c", ""))
+	requireProblem(t, results[0], 503, wire.TypeBusy)
+	assert.Equal(t, 200, results[1].Status)
+	require.NoError(t, cl.Release(t.Context(), held.Claim))
+	require.NoError(t, <-got)
+	requireProblem(t, batch(t, h, "", acquireOf("job", "c", ""))[0], 409, wire.TypeHeld)
 }
 
 // Batches at the same time compete like single requests: each lock is granted once.
@@ -427,26 +442,4 @@ func TestBatchesAtTheSameTimeGrantEachLockOnce(t *testing.T) {
 	for name, n := range granted {
 		assert.Equal(t, 1, n, name)
 	}
-}
-
-// An acquire in a batch is not before those who wait: the lock may be free for a moment before the first of them has it.
-func TestAnAcquireInABatchOvertakesNobodyWhoWaits(t *testing.T) {
-	t.Parallel()
-	s, h := servetest.Serve(t, leaseserver.Config{Store: leasetest.NewStore()})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	held, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
-	requireProblem(t, batch(t, h, "", acquireOf("job", "c", ""))[0], 409, wire.TypeHeld)
-	got := make(chan error, 1)
-	go func() {
-		_, err := cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
-		got <- err
-	}()
-	servetest.AwaitMetric(t, s, "lock_waiters", 1)
-	results := batch(t, h, "", acquireOf("job", "c", ""), acquireOf("other", "c", ""))
-	requireProblem(t, results[0], 503, wire.TypeBusy)
-	assert.Equal(t, 200, results[1].Status)
-	require.NoError(t, cl.Release(t.Context(), held.Claim))
-	require.NoError(t, <-got)
-	requireProblem(t, batch(t, h, "", acquireOf("job", "c", ""))[0], 409, wire.TypeHeld)
 }

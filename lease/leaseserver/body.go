@@ -35,25 +35,31 @@ func (s *Server) readBody(r *http.Request, body any) error {
 	if err := checkMediaType(r.Header.Get("Content-Type")); err != nil {
 		return err
 	}
-	if r.ContentLength > s.MaxBody {
-		return s.tooLarge()
-	}
 	buffer := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(buffer)
 	buffer.Reset()
-	switch _, err := buffer.ReadFrom(io.LimitReader(r.Body, s.MaxBody+1)); {
-	case err != nil:
-		return wire.Refuse(wire.TypeInvalid, "the body ended early")
-	case int64(buffer.Len()) > s.MaxBody:
-		return s.tooLarge()
-	case !utf8.Valid(buffer.Bytes()):
+	if err := s.fill(buffer, r); err != nil {
+		return err
+	}
+	if !utf8.Valid(buffer.Bytes()) {
 		return wire.Refuse(wire.TypeInvalid, "the body is not UTF-8")
 	}
 	return decode(buffer.Bytes(), body)
 }
 
-func (s *Server) tooLarge() error {
-	return wire.Refuse(wire.TypeTooLarge, fmt.Sprintf("the body is larger than %d bytes", s.MaxBody))
+// fill reads the body of a request, up to MaxBody.
+func (s *Server) fill(buffer *bytes.Buffer, r *http.Request) error {
+	err := error(nil)
+	if r.ContentLength <= s.MaxBody {
+		_, err = buffer.ReadFrom(io.LimitReader(r.Body, s.MaxBody+1))
+	}
+	switch {
+	case err != nil:
+		return wire.Refuse(wire.TypeInvalid, "the body ended early")
+	case max(r.ContentLength, int64(buffer.Len())) > s.MaxBody:
+		return wire.Refuse(wire.TypeTooLarge, fmt.Sprintf("the body is larger than %d bytes", s.MaxBody))
+	}
+	return nil
 }
 
 func checkMediaType(value string) error {

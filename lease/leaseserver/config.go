@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/lease"
@@ -197,7 +198,7 @@ func (c *Config) setDefaults() {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, DefaultShutdownTimeout)
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
-		c.Registry.MustRegister(ofProcess()...)
+		c.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
 	c.Logger = background.Logger(c.Logger)
 }

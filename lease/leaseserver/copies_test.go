@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func keyed(ttl time.Duration) lease.AcquireRequest {
 	return lease.AcquireRequest{Name: "job", Holder: "a", TTL: ttl, IdempotencyKey: "the same"}
 }
 
-// sendAgain sends a request once, and lets it wait for a minute in the line.
+// sendAgain sends a request once, lets it wait for a minute in the line, and returns when it does.
 func sendAgain(t *testing.T, s *leaseserver.Server, h *httptest.Server, r lease.AcquireRequest) <-chan result {
 	t.Helper()
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
@@ -74,10 +75,8 @@ func TestEverySendingOfARequestInTheLineGetsTheSameLease(t *testing.T) {
 		for _, ttl := range []time.Duration{servetest.Long, 15 * time.Second, 50 * time.Millisecond} {
 			t.Run(name+", "+ttl.String(), func(t *testing.T) {
 				t.Parallel()
-				s, h := servetest.Serve(t, leaseserver.Config{Store: store(), PollInterval: 10 * time.Millisecond})
-				cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-				before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
-				require.NoError(t, err)
+				s, h, cl := served(t, leaseserver.Config{Store: store(), PollInterval: 10 * time.Millisecond})
+				before := acquire(t, cl, servetest.Ask("job", "x"))
 				sendAndGoSilent(t, s, h, keyed(ttl))
 				other := sendAgain(t, s, h, servetest.Ask("job", "b"))
 				second, third := sendAgain(t, s, h, keyed(ttl)), sendAgain(t, s, h, keyed(ttl))
@@ -94,27 +93,6 @@ func TestEverySendingOfARequestInTheLineGetsTheSameLease(t *testing.T) {
 	}
 }
 
-func TestASendingWhoseClientHungUpLeavesItsPlaceToNone(t *testing.T) {
-	t.Parallel()
-	s, h := servetest.Serve(t, leaseserver.Config{PollInterval: -1})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
-	require.NoError(t, err)
-	ctx, hangUp := context.WithCancel(t.Context())
-	hung := make(chan struct{})
-	go func() {
-		defer close(hung)
-		_, _ = post(ctx, h, "/v1/locks/job/acquire?wait=1m", `{"owner_id":"a","ttl_ms":3600000,"idempotency_key":"the same"}`)
-	}()
-	servetest.AwaitWaiters(t, s, 1)
-	second := sendAgain(t, s, h, keyed(servetest.Long))
-	hangUp()
-	<-hung
-	servetest.AwaitWaiters(t, s, 1)
-	require.NoError(t, cl.Release(t.Context(), before.Claim))
-	require.Equal(t, before.Token+1, get(t, second).Token)
-}
-
 // Sendings of one request have one place, that of the first, as long as one of them waits: the client that
 // resends after its connection broke does not wait behind those that came meanwhile.
 func TestASendingKeepsThePlaceOfAnEarlierOneWhoseClientHungUp(t *testing.T) {
@@ -122,10 +100,8 @@ func TestASendingKeepsThePlaceOfAnEarlierOneWhoseClientHungUp(t *testing.T) {
 	for name, ahead := range map[string]int{"the first in the queue": 0, "behind another": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, h := servetest.Serve(t, leaseserver.Config{PollInterval: -1})
-			cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-			held, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
-			require.NoError(t, err)
+			s, h, cl := served(t, leaseserver.Config{PollInterval: -1})
+			held := acquire(t, cl, servetest.Ask("job", "x"))
 			var before []<-chan result
 			for range ahead {
 				before = append(before, sendAgain(t, s, h, servetest.Ask("job", "ahead")))
@@ -160,10 +136,8 @@ func TestALeaseThatWasReleasedMeanwhileIsNotGrantedAgainToALateSending(t *testin
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for range 50 {
-				s, h := servetest.Serve(t, leaseserver.Config{Store: store(), PollInterval: -1})
-				cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-				before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
-				require.NoError(t, err)
+				s, h, cl := served(t, leaseserver.Config{Store: store(), PollInterval: -1})
+				before := acquire(t, cl, servetest.Ask("job", "x"))
 				first, second := sendAgain(t, s, h, keyed(servetest.Long)), sendAgain(t, s, h, keyed(servetest.Long))
 				require.NoError(t, cl.Release(t.Context(), before.Claim))
 				var got lease.Lease
@@ -179,8 +153,7 @@ func TestALeaseThatWasReleasedMeanwhileIsNotGrantedAgainToALateSending(t *testin
 					require.NoError(t, cl.Release(t.Context(), got.Claim))
 					require.Equal(t, got.Claim, get(t, first).Claim)
 				}
-				record, err := cl.Get(t.Context(), "job")
-				require.NoError(t, err)
+				record := recordOf(t, cl, "job")
 				require.Equal(t, lease.Free, record.State, "nobody has a lease that nobody knows of")
 				require.Equal(t, got.Token, record.Token)
 			}
@@ -194,11 +167,9 @@ func TestTheNextWaiterIsServedWhileOtherSendingsLeave(t *testing.T) {
 	for name, store := range stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, h := servetest.Serve(t, leaseserver.Config{Store: store(), PollInterval: -1})
-			cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+			s, h, cl := served(t, leaseserver.Config{Store: store(), PollInterval: -1})
 			for range 50 {
-				before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
-				require.NoError(t, err)
+				before := acquire(t, cl, servetest.Ask("job", "x"))
 				first := sendAgain(t, s, h, keyed(servetest.Long))
 				copies := []<-chan result{sendAgain(t, s, h, keyed(servetest.Long)), sendAgain(t, s, h, keyed(servetest.Long))}
 				next := sendAgain(t, s, h, servetest.Ask("job", "b"))
@@ -217,24 +188,20 @@ func TestTheNextWaiterIsServedWhileOtherSendingsLeave(t *testing.T) {
 func TestALeaseThatWasGrantedBesideTheLineIsToldToTheSendingInIt(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
-	s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	s, h, cl := served(t, leaseserver.Config{Store: store, PollInterval: -1})
 	before, err := store.Acquire(t.Context(), servetest.Ask("job", "x")) // by another server
 	require.NoError(t, err)
 	waiting := sendAgain(t, s, h, keyed(servetest.Long))
 	await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 1 })
 	require.NoError(t, store.Release(t.Context(), before.Claim))
-	l, err := cl.Acquire(t.Context(), keyed(servetest.Long))
-	require.NoError(t, err)
+	l := acquire(t, cl, keyed(servetest.Long))
 	require.Equal(t, l.Claim, get(t, waiting).Claim)
 }
 
 func TestASendingThatComesAfterTheGrantGetsItsLeaseThoughOthersWait(t *testing.T) {
 	t.Parallel()
-	s, h := servetest.Serve(t, leaseserver.Config{PollInterval: -1})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	l, err := cl.Acquire(t.Context(), keyed(servetest.Long))
-	require.NoError(t, err)
+	s, h, cl := served(t, leaseserver.Config{PollInterval: -1})
+	l := acquire(t, cl, keyed(servetest.Long))
 	other := sendAgain(t, s, h, servetest.Ask("job", "b"))
 	await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 })
 	again, err := cl.AcquireWait(t.Context(), keyed(servetest.Long), time.Minute)
@@ -252,8 +219,7 @@ func TestASendingToAnotherServerGetsTheSameLease(t *testing.T) {
 	one, h1 := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: 10 * time.Millisecond})
 	two, h2 := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: 10 * time.Millisecond})
 	cl := servetest.Client(t, h1, leasehttp.ClientConfig{})
-	before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
-	require.NoError(t, err)
+	before := acquire(t, cl, servetest.Ask("job", "x"))
 	sendAndGoSilent(t, one, h1, keyed(servetest.Long))
 	other := sendAgain(t, two, h2, servetest.Ask("job", "b")) // before it
 	second := sendAgain(t, two, h2, keyed(servetest.Long))
@@ -301,10 +267,8 @@ func TestTheTimeOfALeaseThatAnotherSendingGotCountsFromItsAnswer(t *testing.T) {
 
 func TestRequestsWithoutAKeyAreNotTakenForOne(t *testing.T) {
 	t.Parallel()
-	s, h := servetest.Serve(t, leaseserver.Config{PollInterval: -1})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
-	require.NoError(t, err)
+	s, h, cl := served(t, leaseserver.Config{PollInterval: -1})
+	before := acquire(t, cl, servetest.Ask("job", "x"))
 	type grant struct {
 		ID    string `json:"lease_id"`
 		Token uint64 `json:"fencing_token"`
@@ -325,4 +289,51 @@ func TestRequestsWithoutAKeyAreNotTakenForOne(t *testing.T) {
 	two := <-grants
 	assert.NotEmpty(t, two.ID)
 	assert.NotEqual(t, one.ID, two.ID)
+}
+
+// The second server stands for one that was restarted, or became active.
+func TestAResentReleaseSucceedsAtAnotherServerThoughTheLockIsHeld(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		store lease.Store
+		keeps bool
+	}{
+		"a store that keeps the key":               {leasetest.NewStore(), true},
+		"the control: one that is only a Store":    {struct{ lease.Store }{leasetest.NewStore()}, false},
+		"by a hand-over to the first of the queue": {leasetest.NewStore(), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, one := servetest.Serve(t, leaseserver.Config{Store: c.store, PollInterval: -1})
+			_, two := servetest.Serve(t, leaseserver.Config{Store: c.store, PollInterval: -1})
+			holder := servetest.Client(t, one, leasehttp.ClientConfig{})
+			l := acquire(t, holder, servetest.Ask("job", "a"))
+			release := func(key string) string {
+				text, err := json.Marshal(map[string]any{"owner_id": l.Holder, "lease_id": l.ID, "fencing_token": l.Token, "idempotency_key": key})
+				require.NoError(t, err)
+				return string(text)
+			}
+			var next <-chan result
+			if name == "by a hand-over to the first of the queue" {
+				next = sendAgain(t, first, one, servetest.Ask("job", "b"))
+				awaitStanding(t, first, "job")
+			}
+			require.Equal(t, http.StatusOK, send(t, one, "POST", "/v1/locks/job/release", release("once")).status)
+			if next != nil {
+				require.NoError(t, (<-next).err)
+			} else {
+				acquire(t, holder, servetest.Ask("job", "b"))
+			}
+			for key, keeps := range map[string]bool{"once": c.keeps, "twice": false, "": false} {
+				want := http.StatusConflict
+				if keeps {
+					want = http.StatusOK
+				}
+				assert.Equal(t, want, send(t, two, "POST", "/v1/locks/job/release", release(key)).status, key)
+			}
+			record := recordOf(t, holder, "job")
+			assert.Equal(t, "b", record.Holder)
+			assert.Equal(t, lease.Held, record.State)
+		})
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/pglatch/pglatch/internal/bearer"
 )
@@ -111,5 +112,23 @@ func whileBoth(ctx, until context.Context) (context.Context, context.CancelFunc)
 	return both, func() {
 		stop()
 		cancel(nil)
+	}
+}
+
+// endedBy returns a context of ctx that ends with a cause when signal is closed. The function that ends it waits for its
+// goroutine.
+func endedBy(ctx context.Context, signal <-chan struct{}, cause error) (context.Context, func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-signal:
+			end(cause)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		end(nil)
+		watching.Wait()
 	}
 }

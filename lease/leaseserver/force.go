@@ -29,10 +29,7 @@ func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request) error {
 	answer, err := f.release(r.Context(), name)
 	s.metrics.forced.count(err)
 	f.audit(r, answer, err)
-	if err != nil {
-		return err
-	}
-	return respond(w, &answer)
+	return reply(w, answer, err)
 }
 
 // A forced is one forced release.

@@ -52,8 +52,7 @@ func TestAnAdminEndsTheLeaseOfAnotherAndTheLogSaysWhoAndWhy(t *testing.T) {
 	var book logBook
 	s, h := servetest.Serve(t, leaseserver.Config{Tokens: adminAndHolder, Logger: slog.New(slog.NewJSONHandler(&book, nil))})
 	admin, holder := servetest.Client(t, h, leasehttp.ClientConfig{Token: tokenOfAdmin}), servetest.Client(t, h, leasehttp.ClientConfig{Token: tokenOfHolder})
-	held, err := holder.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
+	held := acquire(t, holder, servetest.Ask("job", "a"))
 	next := make(chan lease.Lease, 1)
 	go func() {
 		l, _ := holder.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
@@ -100,12 +99,11 @@ func TestOnlyATokenWithTheRightAdminEndsTheLeaseOfAnother(t *testing.T) {
 		"one for everybody":        {leaseserver.Config{AllowInsecure: true}, ""},
 	} {
 		c.config.Store = leasetest.NewStore()
-		held, err := c.config.Store.Acquire(t.Context(), servetest.Ask("job", "a"))
-		require.NoError(t, err)
+		held := acquire(t, c.config.Store, servetest.Ask("job", "a"))
 		_, h := servetest.Serve(t, c.config)
 		got := send(t, h, http.MethodPost, "/v1/locks/job/force-release", `{"reason":"x","fencing_token":1}`, "Authorization", "Bearer "+c.token)
 		assert.Equal(t, http.StatusForbidden, got.status, "%s: %s", what, got.body)
-		_, err = c.config.Store.Renew(t.Context(), lease.RenewRequest{Claim: held.Claim, TTL: time.Minute})
+		_, err := c.config.Store.Renew(t.Context(), lease.RenewRequest{Claim: held.Claim, TTL: time.Minute})
 		require.NoError(t, err, what)
 	}
 }
@@ -120,8 +118,7 @@ func TestAForcedReleaseKeepsTheLockForItsLockDelay(t *testing.T) {
 		admin, holder := servetest.Client(t, h, leasehttp.ClientConfig{Token: tokenOfAdmin}), servetest.Client(t, h, leasehttp.ClientConfig{Token: tokenOfHolder})
 		request := servetest.Ask("job", "a")
 		request.LockDelay = 10 * time.Minute
-		held, err := holder.Acquire(t.Context(), request)
-		require.NoError(t, err)
+		held := acquire(t, holder, request)
 		next := make(chan lease.Lease, 1)
 		go func() {
 			l, _ := holder.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
@@ -144,8 +141,7 @@ func TestAForcedReleaseKeepsTheLockForItsLockDelay(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrHeld, "the delay is not ended by accident")
 		got := send(t, h, http.MethodPost, "/v1/locks/job/force-release", `{"reason":"x"}`, "Authorization", "Bearer "+tokenOfAdmin)
 		assert.Equal(t, http.StatusConflict, got.status, got.body)
-		record, err := admin.Get(t.Context(), "job")
-		require.NoError(t, err)
+		record := recordOf(t, admin, "job")
 		assert.Equal(t, map[string]string{"reason": "its host is gone", "by": "ops", "owner_id": "a", "fencing_token": fmt.Sprint(held.Token)}, record.Metadata)
 		_, _, err = admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "it is dead indeed", Token: record.Token})
 		require.NoError(t, err)
@@ -161,28 +157,25 @@ func TestAForcedReleaseThatIsSentAgainIsAnsweredAsBefore(t *testing.T) {
 		admin := servetest.Client(t, h, leasehttp.ClientConfig{Token: tokenOfAdmin})
 		request := servetest.Ask("job", "a")
 		request.LockDelay, request.Metadata = delay, map[string]string{"host": "x"}
-		held, err := admin.Acquire(t.Context(), request)
-		require.NoError(t, err)
+		held := acquire(t, admin, request)
 		var kept uint64
 		for range 3 {
 			ended, still, err := admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "x", Token: held.Token})
 			require.NoError(t, err)
 			assert.Equal(t, lease.Claim{Name: "job", Holder: "a", Token: held.Token}, ended.Claim)
 			assert.InDelta(t, delay, still, float64(servetest.Bound))
-			record, err := admin.Get(t.Context(), "job")
-			require.NoError(t, err)
+			record := recordOf(t, admin, "job")
 			assert.Equal(t, cmp.Or(kept, record.Token), record.Token)
 			kept = record.Token
 		}
-		_, _, err = admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "x", Token: held.Token + 7})
+		_, _, err := admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "x", Token: held.Token + 7})
 		require.ErrorIs(t, err, lease.ErrStale)
 		if delay == 0 {
 			continue
 		}
 		_, _, err = admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "x", Token: kept})
 		require.NoError(t, err, "the delay ends if it is named")
-		_, err = admin.Acquire(t.Context(), servetest.Ask("job", "b"))
-		require.NoError(t, err)
+		acquire(t, admin, servetest.Ask("job", "b"))
 		_, _, err = admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "x", Token: held.Token})
 		require.ErrorIs(t, err, lease.ErrStale, "there is another lease")
 	}
@@ -197,8 +190,7 @@ func TestAForcedReleaseDoesNotShortenAMinHold(t *testing.T) {
 		"shorter": {TTL: time.Hour, MinHold: 10 * time.Minute},
 	} {
 		r.Name, r.Holder = name, "a"
-		_, err := admin.Acquire(t.Context(), r)
-		require.NoError(t, err)
+		acquire(t, admin, r)
 		_, delay, err := forceRelease(t, admin, name)
 		require.NoError(t, err)
 		if name == "longer" {
@@ -236,18 +228,16 @@ func TestAForcedReleaseEndsNoSuccessor(t *testing.T) {
 			_, h := servetest.Serve(t, config)
 			request := servetest.Ask("job", "a")
 			request.LockDelay = delay
-			held, err := memory.Acquire(t.Context(), request)
-			require.NoError(t, err)
+			held := acquire(t, memory, request)
 			var successor lease.Lease
 			s.afterGet = func() {
 				require.NoError(t, memory.Release(t.Context(), held.Claim))
-				successor, err = memory.Acquire(t.Context(), servetest.Ask("job", "b"))
-				require.NoError(t, err)
+				successor = acquire(t, memory, servetest.Ask("job", "b"))
 			}
 			got := send(t, h, http.MethodPost, "/v1/locks/job/force-release", `{"reason":"x"}`, "Authorization", "Bearer "+tokenOfAdmin)
 			assert.Equal(t, http.StatusConflict, got.status, got.body)
 			assert.Contains(t, got.body, "lease-stale")
-			_, err = memory.Renew(t.Context(), lease.RenewRequest{Claim: successor.Claim, TTL: time.Minute})
+			_, err := memory.Renew(t.Context(), lease.RenewRequest{Claim: successor.Claim, TTL: time.Minute})
 			require.NoError(t, err)
 
 			s.afterGet = func() {}
@@ -271,18 +261,51 @@ func TestAHolderWhoReleasesFirstLeavesNoDelayBehind(t *testing.T) {
 	_, h := servetest.Serve(t, leaseserver.Config{Store: s, Tokens: adminAndHolder})
 	request := servetest.Ask("job", "a")
 	request.LockDelay = time.Hour
-	held, err := memory.Acquire(t.Context(), request)
-	require.NoError(t, err)
+	held := acquire(t, memory, request)
 	s.afterGet = func() {
 		require.NoError(t, memory.Release(t.Context(), held.Claim))
-		next, err := memory.Acquire(t.Context(), servetest.Ask("job", "b"))
-		require.NoError(t, err)
+		next := acquire(t, memory, servetest.Ask("job", "b"))
 		require.NoError(t, memory.Release(t.Context(), next.Claim))
 	}
 	got := send(t, h, http.MethodPost, "/v1/locks/job/force-release", `{"reason":"x"}`, "Authorization", "Bearer "+tokenOfAdmin)
 	assert.Equal(t, http.StatusConflict, got.status, got.body)
-	_, err = memory.Acquire(t.Context(), servetest.Ask("job", "c"))
-	require.NoError(t, err)
+	acquire(t, memory, servetest.Ask("job", "c"))
+}
+
+func TestAForcedReleaseNeedsAReasonAndALease(t *testing.T) {
+	t.Parallel()
+	s, h := servetest.Serve(t, leaseserver.Config{Tokens: adminAndHolder})
+	admin := servetest.Client(t, h, leasehttp.ClientConfig{Token: tokenOfAdmin})
+	l := acquire(t, admin, servetest.Ask("released", "a"))
+	require.NoError(t, admin.Release(t.Context(), l.Claim))
+	d := readDocument(t, send(t, h, http.MethodGet, "/v1/openapi.json", "").body)
+	for _, c := range []struct {
+		lock, body string
+		status     int
+		says       string
+	}{
+		{"released", `{}`, 400, "reason is empty"},
+		{"released", `{"reason":" "}`, 400, "reason is empty"},
+		{"released", `{"reason":"a\nb"}`, 400, "control characters"},
+		{"released", `{"reason":"` + strings.Repeat("x", 513) + `"}`, 400, "use at most 512"},
+		{"released", `{"reason":"x","force":true}`, 400, "unknown field"},
+		{"released", `{"reason":"x"}`, 409, `"released":true`},
+		{"released", fmt.Sprintf(`{"reason":"x","fencing_token":%d}`, l.Token), 200, `"owner_id":"a"`},
+		{"released", fmt.Sprintf(`{"reason":"x","fencing_token":%d}`, l.Token+1), 409, "lease-stale"},
+		{"unknown", `{"reason":"x"}`, 404, "lock-not-found"},
+		{"released", `{"reason":"x","fencing_token":-1}`, 422, "out-of-range"},
+	} {
+		got := send(t, h, http.MethodPost, "/v1/locks/"+c.lock+"/force-release", c.body, "Authorization", "Bearer "+tokenOfAdmin)
+		assert.Equal(t, c.status, got.status, "%s: %s", c.body, got.body)
+		assert.Contains(t, got.body, c.says)
+		d.checkAnswer(t, "/v1/locks/{lock}/force-release", http.MethodPost, got)
+	}
+	for token, status := range map[string]int{"": 401, tokenOfHolder: 403} {
+		got := send(t, h, http.MethodPost, "/v1/locks/released/force-release", `{"reason":"x"}`, "Authorization", "Bearer "+token)
+		assert.Equal(t, status, got.status, got.body)
+		d.checkAnswer(t, "/v1/locks/{lock}/force-release", http.MethodPost, got)
+	}
+	assert.Equal(t, 3.0, servetest.Metric(t, s, "lock_force_release_total", "refused"))
 }
 
 func TestForcedReleasesRaceWithHoldersAndEndOnlyWhatTheyName(t *testing.T) {
@@ -339,66 +362,4 @@ func TestForcedReleasesRaceWithHoldersAndEndOnlyWhatTheyName(t *testing.T) {
 		assert.Positive(t, ended[token], "the lease with token %d was lost, and nobody ended it", token)
 	}
 	assert.GreaterOrEqual(t, len(ended), 3)
-}
-
-func TestAForcedReleaseNeedsAReasonAndALease(t *testing.T) {
-	t.Parallel()
-	s, h := servetest.Serve(t, leaseserver.Config{Tokens: adminAndHolder})
-	admin := servetest.Client(t, h, leasehttp.ClientConfig{Token: tokenOfAdmin})
-	l, err := admin.Acquire(t.Context(), servetest.Ask("released", "a"))
-	require.NoError(t, err)
-	require.NoError(t, admin.Release(t.Context(), l.Claim))
-	for _, c := range []struct {
-		lock, body string
-		status     int
-		says       string
-	}{
-		{"released", `{}`, 400, "reason is empty"},
-		{"released", `{"reason":" "}`, 400, "reason is empty"},
-		{"released", `{"reason":"a\nb"}`, 400, "control characters"},
-		{"released", `{"reason":"` + strings.Repeat("x", 513) + `"}`, 400, "use at most 512"},
-		{"released", `{"reason":"x","force":true}`, 400, "unknown field"},
-		{"released", `{"reason":"x"}`, 409, `"released":true`},
-		{"released", fmt.Sprintf(`{"reason":"x","fencing_token":%d}`, l.Token), 200, `"owner_id":"a"`},
-		{"released", fmt.Sprintf(`{"reason":"x","fencing_token":%d}`, l.Token+1), 409, "lease-stale"},
-		{"unknown", `{"reason":"x"}`, 404, "lock-not-found"},
-	} {
-		got := send(t, h, http.MethodPost, "/v1/locks/"+c.lock+"/force-release", c.body, "Authorization", "Bearer "+tokenOfAdmin)
-		assert.Equal(t, c.status, got.status, "%s: %s", c.body, got.body)
-		assert.Contains(t, got.body, c.says)
-	}
-	assert.Equal(t, 3.0, servetest.Metric(t, s, "lock_force_release_total", "refused"))
-}
-
-func TestATokenHasANameThatALogCanBear(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"a\nb", "\xff", strings.Repeat("x", 129)} {
-		_, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []leaseserver.Token{{Secret: tokenOfAdmin, Name: name}}})
-		require.ErrorContains(t, err, "Tokens[0] has the name")
-	}
-}
-
-func TestTheDocumentDescribesForcedReleases(t *testing.T) {
-	t.Parallel()
-	_, h := servetest.Serve(t, leaseserver.Config{Tokens: tokensOfAll})
-	admin := servetest.Client(t, h, leasehttp.ClientConfig{Token: tokenOfAdmin})
-	d := readDocument(t, send(t, h, http.MethodGet, "/v1/openapi.json", "").body)
-	_, err := admin.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
-	for _, c := range []struct {
-		lock, token, body string
-		status            int
-	}{
-		{"job", tokenOfHolder, `{"reason":"x"}`, 403},
-		{"job", "", `{"reason":"x"}`, 401},
-		{"job", tokenOfAdmin, `{}`, 400},
-		{"job", tokenOfAdmin, `{"reason":"x","fencing_token":-1}`, 422},
-		{"job", tokenOfAdmin, `{"reason":"x"}`, 200},
-		{"job", tokenOfAdmin, `{"reason":"x"}`, 409},
-		{"none", tokenOfAdmin, `{"reason":"x"}`, 404},
-	} {
-		a := send(t, h, http.MethodPost, "/v1/locks/"+c.lock+"/force-release", c.body, "Authorization", "Bearer "+c.token)
-		require.Equal(t, c.status, a.status, a.body)
-		d.checkAnswer(t, "/v1/locks/{lock}/force-release", http.MethodPost, a)
-	}
 }

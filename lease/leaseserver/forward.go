@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/bearer"
@@ -75,16 +74,11 @@ type transit struct {
 func (s *Server) newTransit(w http.ResponseWriter, r *http.Request, wait time.Duration) (*transit, error) {
 	t := &transit{Server: s, w: w, request: r, start: time.Now(), wait: wait}
 	if r.Method == http.MethodPost {
-		if r.ContentLength > s.MaxBody {
-			return nil, s.tooLarge()
+		var body bytes.Buffer
+		if err := s.fill(&body, r); err != nil {
+			return nil, err
 		}
-		var err error
-		if t.body, err = io.ReadAll(io.LimitReader(r.Body, s.MaxBody+1)); err != nil {
-			return nil, wire.Refuse(wire.TypeInvalid, "the body ended early")
-		}
-		if int64(len(t.body)) > s.MaxBody {
-			return nil, s.tooLarge()
-		}
+		t.body = body.Bytes()
 	}
 	if r.Method == http.MethodPost || r.ContentLength == 0 { // the timeout of reading the request would end it
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -159,18 +153,10 @@ func (t *transit) there(target place) (*forwardedAnswer, error) {
 	})
 	bounded, stop := context.WithTimeout(traced, t.forwardTime(max(t.wait-time.Since(t.start), 0)))
 	defer stop()
-	bounded, end := context.WithCancelCause(bounded)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer end(nil)
 	if t.wait > 0 {
-		watching.Go(func() {
-			select {
-			case <-t.queue.closing:
-				end(errClosing)
-			case <-bounded.Done():
-			}
-		})
+		var end func()
+		bounded, end = endedBy(bounded, t.queue.closing, errClosing)
+		defer end()
 	}
 	u := *t.request.URL
 	u.Scheme, u.Host, u.RawQuery = base.Scheme, base.Host, t.left()

@@ -6,10 +6,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -224,17 +224,8 @@ func (f *forwarder) lead() (term context.Context, ok bool) {
 func (f *forwarder) probe(ctx context.Context, target place, changed <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	ctx, end := context.WithCancelCause(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer end(nil)
-	watching.Go(func() {
-		select {
-		case <-changed:
-			end(errChanged)
-		case <-ctx.Done():
-		}
-	})
+	ctx, end := endedBy(ctx, changed, errChanged)
+	defer end()
 	base, err := baseURL(target.url)
 	if err != nil {
 		return err
@@ -246,27 +237,31 @@ func (f *forwarder) probe(ctx context.Context, target place, changed <-chan stru
 		}
 		f.recognized = transport
 	}
+	header := make(http.Header)
+	f.sign(header, target, "")
+	_, err = f.ask(ctx, base, header)
+	return err
+}
+
+// ask asks a server whether it is active, and returns the header of its answer. HTTP/2 needs nobody to read the body.
+func (f *forwarder) ask(ctx context.Context, base *url.URL, header http.Header) (http.Header, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(activeRoute).String(), http.NoBody)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	f.sign(r.Header, target, "")
+	r.Header = header
 	answer, err := f.transport.Load().RoundTrip(r)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return cause
-	}
 	if err != nil {
-		return err
+		return nil, cmp.Or(context.Cause(ctx), err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
-	_, _ = io.Copy(io.Discard, answer.Body)
+	_ = answer.Body.Close()
 	switch answer.StatusCode {
 	case http.StatusNoContent:
-		return nil
+		return answer.Header, nil
 	case http.StatusMisdirectedRequest:
-		return errNotActive
+		return nil, errNotActive
 	}
-	return fmt.Errorf("it answered %d", answer.StatusCode)
+	return nil, fmt.Errorf("it answered %d", answer.StatusCode)
 }
 
 // errChanged ends a probe when the Election's answer has changed.

@@ -74,6 +74,14 @@ var (
 	noSniff   = []string{"nosniff"}
 )
 
+// reply answers a request by what carried it out.
+func reply[T any](w http.ResponseWriter, body T, err error) error {
+	if err != nil {
+		return err
+	}
+	return respond(w, &body)
+}
+
 // noContent answers a request that was carried out and has nothing to say.
 func noContent(w http.ResponseWriter) error {
 	w.WriteHeader(http.StatusNoContent)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -48,20 +48,6 @@ func (s *handing) HandOver(ctx context.Context, r lease.ReleaseRequest, next lea
 	return l, released, acquired
 }
 
-// waitInLine lets a client wait for job, and returns when it does.
-func waitInLine(t *testing.T, s *leaseserver.Server, h *httptest.Server, holder string, wait time.Duration) <-chan result {
-	t.Helper()
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
-	before := servetest.Waiters(t, s)
-	done := make(chan result, 1)
-	go func() {
-		l, err := cl.AcquireWait(context.WithoutCancel(t.Context()), servetest.Ask("job", holder), wait)
-		done <- result{l, err}
-	}()
-	servetest.AwaitWaiters(t, s, before+1)
-	return done
-}
-
 type result struct {
 	lease lease.Lease
 	err   error
@@ -71,15 +57,13 @@ func TestReleasesHandTheLockToTheFirstOfTheLine(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	store := &handing{Store: leasetest.NewStore()}
-	s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	holder, err := cl.Acquire(t.Context(), servetest.Ask("job", "first"))
-	require.NoError(t, err)
-	first := waitInLine(t, s, h, "0", time.Minute)
+	s, h, cl := served(t, leaseserver.Config{Store: store, PollInterval: -1})
+	holder := acquire(t, cl, servetest.Ask("job", "first"))
+	first := sendAgain(t, s, h, servetest.Ask("job", "0"))
 	awaitStanding(t, s, "job") // it asked, and was refused
 	line := []<-chan result{first}
 	for i := 1; i < n; i++ {
-		line = append(line, waitInLine(t, s, h, fmt.Sprint(i), time.Minute))
+		line = append(line, sendAgain(t, s, h, servetest.Ask("job", fmt.Sprint(i))))
 	}
 	for i, next := range line {
 		require.NoError(t, cl.Release(t.Context(), holder.Claim))
@@ -95,8 +79,7 @@ func TestReleasesHandTheLockToTheFirstOfTheLine(t *testing.T) {
 	assert.Equal(t, int64(n), store.handOvers.Load())
 	assert.InDelta(t, n, servetest.Metric(t, s, "lock_op_latency_ms", `"hand_over"`), 0)
 	assert.InDelta(t, n+1, servetest.Metric(t, s, "lock_acquire_total", `"success"`), 0)
-	record, err := cl.Get(t.Context(), "job")
-	require.NoError(t, err)
+	record := recordOf(t, cl, "job")
 	assert.Equal(t, lease.Free, record.State)
 }
 
@@ -116,13 +99,12 @@ func TestWhatIsHandedToAWaiterThatHungUpIsGivenBack(t *testing.T) {
 		return nil
 	}})
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	held, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
+	held := acquire(t, cl, servetest.Ask("job", "a"))
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = post(ctx, h, "/v1/locks/job/acquire?wait=1m", `{"owner_id":"b","ttl_ms":3600000}`) })
 	defer wg.Wait()
 	awaitStanding(t, s, "job")
-	next := waitInLine(t, s, h, "c", time.Minute)
+	next := sendAgain(t, s, h, servetest.Ask("job", "c"))
 	require.NoError(t, cl.Release(t.Context(), held.Claim))
 	got := <-next
 	require.NoError(t, got.err)
@@ -133,11 +115,9 @@ func TestWhatIsHandedToAWaiterThatHungUpIsGivenBack(t *testing.T) {
 func TestAReleaseThatIsRefusedLeavesTheWaiterWhereItIs(t *testing.T) {
 	t.Parallel()
 	store := &handing{Store: leasetest.NewStore()}
-	s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	held, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
-	next := waitInLine(t, s, h, "b", time.Minute)
+	s, h, cl := served(t, leaseserver.Config{Store: store, PollInterval: -1})
+	held := acquire(t, cl, servetest.Ask("job", "a"))
+	next := sendAgain(t, s, h, servetest.Ask("job", "b"))
 	stale := held.Claim
 	stale.ID = "x"
 	for range 3 {
@@ -152,13 +132,11 @@ func TestAReleaseThatIsRefusedLeavesTheWaiterWhereItIs(t *testing.T) {
 func TestMinHoldKeepsTheLockFromTheOneItIsHandedTo(t *testing.T) {
 	t.Parallel()
 	store := &handing{Store: leasetest.NewStore()}
-	s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	s, h, cl := served(t, leaseserver.Config{Store: store, PollInterval: -1})
 	r := servetest.Ask("job", "a")
 	r.MinHold = time.Second
-	held, err := cl.Acquire(t.Context(), r)
-	require.NoError(t, err)
-	next := waitInLine(t, s, h, "b", time.Minute)
+	held := acquire(t, cl, r)
+	next := sendAgain(t, s, h, servetest.Ask("job", "b"))
 	require.NoError(t, cl.Release(t.Context(), held.Claim))
 	got := <-next
 	require.NoError(t, got.err)
@@ -176,13 +154,12 @@ func TestAHandOverThatFails(t *testing.T) {
 			store := &handing{Store: leasetest.NewStore(), errs: make(chan error, 1)}
 			s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1})
 			cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
-			held, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-			require.NoError(t, err)
-			first := waitInLine(t, s, h, "b", time.Minute)
+			held := acquire(t, cl, servetest.Ask("job", "a"))
+			first := sendAgain(t, s, h, servetest.Ask("job", "b"))
 			awaitStanding(t, s, "job")
-			second := waitInLine(t, s, h, "c", time.Minute)
+			second := sendAgain(t, s, h, servetest.Ask("job", "c"))
 			store.errs <- fault
-			err = cl.Release(t.Context(), held.Claim)
+			err := cl.Release(t.Context(), held.Claim)
 			require.Equal(t, errors.Is(fault, lease.ErrBusy), errors.Is(err, lease.ErrBusy))
 			require.Error(t, err)
 			require.NoError(t, cl.Release(t.Context(), held.Claim))
@@ -198,4 +175,122 @@ func TestAHandOverThatFails(t *testing.T) {
 			assert.Equal(t, "c", got.lease.Holder)
 		})
 	}
+}
+
+// A bus is a store in memory that carries messages, except to a listener that is deaf.
+type bus struct {
+	*leasetest.Store
+
+	mu   sync.Mutex
+	deaf bool
+	ears map[chan string]struct{}
+}
+
+func (b *bus) Send(_ context.Context, messages []string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for ear := range b.ears {
+		for _, m := range messages {
+			ear <- m
+		}
+	}
+	return nil
+}
+
+func (b *bus) Listen(ctx context.Context, ready func(), receive func(string)) error {
+	ear := make(chan string, 10_000)
+	b.mu.Lock()
+	if b.deaf {
+		b.mu.Unlock()
+		return errors.New("a pooler shares the session")
+	}
+	b.ears[ear] = struct{}{}
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.ears, ear)
+	}()
+	ready()
+	for {
+		select {
+		case m := <-ear:
+			receive(m)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// The clients of one server keep a lock in its queue for ever. A waiter at another server of the store has its
+// turn all the same.
+func TestAQueueThatNeverEndsStarvesNoWaiterAtAnotherServer(t *testing.T) {
+	t.Parallel()
+	const poll = 200 * time.Millisecond
+	store := func(deaf bool) *bus {
+		return &bus{Store: leasetest.NewStore(), deaf: deaf, ears: make(map[chan string]struct{})}
+	}
+	for name, peers := range map[string]func(t *testing.T) (busy, other servetest.Peer){
+		"without an election": func(t *testing.T) (busy, other servetest.Peer) {
+			t.Helper()
+			s := store(false)
+			return servetest.NewSingle(t, s, poll), servetest.NewSingle(t, s, poll)
+		},
+		"and without messages": func(t *testing.T) (busy, other servetest.Peer) {
+			t.Helper()
+			s := store(true)
+			return servetest.NewSingle(t, s, poll), servetest.NewSingle(t, s, poll)
+		},
+		"the other one cannot reach the active one": func(t *testing.T) (busy, other servetest.Peer) {
+			t.Helper()
+			s := store(false)
+			active := servetest.NewPeer(t, s, poll)
+			active.Election.Believe(active.HTTP.URL)
+			servetest.AwaitMetric(t, active.Server, "lock_server_active", 1)
+			return active, servetest.NewPeer(t, s, poll)
+		},
+		"the active one waits": func(t *testing.T) (busy, other servetest.Peer) {
+			t.Helper()
+			s := store(false)
+			active := servetest.NewPeer(t, s, poll)
+			active.Election.Believe(active.HTTP.URL)
+			servetest.AwaitMetric(t, active.Server, "lock_server_active", 1)
+			return servetest.NewPeer(t, s, poll), active
+		},
+		"nobody is active": func(t *testing.T) (busy, other servetest.Peer) {
+			t.Helper()
+			s := store(false)
+			return servetest.NewPeer(t, s, poll), servetest.NewPeer(t, s, poll)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			busy, other := peers(t)
+			limit := 9 * poll // a message is faster than that a queue ends by itself
+			if name == "and without messages" {
+				limit = 30 * poll
+			}
+			assert.Less(t, servetest.Turns(t, busy, other, servetest.Bound), limit)
+		})
+	}
+}
+
+// It never looks by itself, so that the end of the deafness alone makes it look.
+func TestAServerThatHearsAgainLooksForWhatItMissed(t *testing.T) {
+	t.Parallel()
+	b := &bus{Store: leasetest.NewStore(), deaf: true, ears: make(map[chan string]struct{})}
+	p := servetest.NewSingle(t, b, -1)
+	held := acquire(t, b, servetest.Ask("job", "holder"))
+	got := make(chan error)
+	go func() {
+		_, err := p.Client.AcquireWait(t.Context(), servetest.Ask("job", "waiter"), servetest.Bound)
+		got <- err
+	}()
+	servetest.AwaitWaiters(t, p.Server, 1)
+	await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, p.Server, "lock_op_latency_ms", `"acquire"`) > 0 }, "the waiter has the store's answer")
+	require.NoError(t, b.Release(t.Context(), held.Claim))
+	b.mu.Lock()
+	b.deaf = false
+	b.mu.Unlock()
+	require.NoError(t, <-got)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
@@ -36,7 +35,8 @@ type metrics struct {
 	op      [ops]opMetrics
 	held    prometheus.Gauge
 	expired prometheus.Counter
-	shares  shareMetrics
+	slots   prometheus.Counter // granted slots of locks
+	whole   prometheus.Counter // granted whole locks
 	up      prometheus.Gauge
 
 	active, forwards       prometheus.Gauge
@@ -46,9 +46,6 @@ type metrics struct {
 // results count outcomes by their reason: success, another holder, a refused claim, a client that
 // hung up, or the store.
 type results struct{ success, held, refused, gone, busy, unavailable prometheus.Counter }
-
-// shareMetrics count granted shares of locks.
-type shareMetrics struct{ slots, whole prometheus.Counter }
 
 type opMetrics struct {
 	ms, seconds prometheus.Observer
@@ -81,7 +78,7 @@ func newMetrics(registry *prometheus.Registry, waiters func() float64) (*metrics
 	forced := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_force_release_total", Help: "Requests of admins to end other holders' leases."}, []string{"result"})
 	m.forced = newResults(forced)
 	shares := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_shares_granted_total", Help: "Slots of locks, and whole locks beside them, that were granted; lock_acquire_total counts them too."}, []string{"mode"})
-	m.shares = shareMetrics{shares.WithLabelValues(wire.ModeShared), shares.WithLabelValues(wire.ModeExclusive)}
+	m.slots, m.whole = shares.WithLabelValues(wire.ModeShared), shares.WithLabelValues(wire.ModeExclusive)
 	forwards := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_forwarded_total", Help: "Requests that this server forwarded to the active one, by whether the active one answered."}, []string{"result"})
 	m.forwarded, m.unforwarded = forwards.WithLabelValues("answered"), forwards.WithLabelValues("failed")
 	all := []prometheus.Collector{m.active, m.forwards, forwards, shares, forced, m.held, m.expired, m.up, ms, seconds, busy, failed, waiting}
@@ -148,21 +145,7 @@ func (r *results) count(err error) {
 	}
 }
 
-// share counts a granted share.
-func (m *metrics) share(slot int) {
-	if slot == 0 {
-		m.shares.whole.Inc()
-		return
-	}
-	m.shares.slots.Inc()
-}
-
 // isAnswer reports whether a store that works can return err.
 func isAnswer(err error) bool {
 	return err == nil || lease.IsOver(err) || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrInvalid)
-}
-
-// ofProcess returns the collectors of the process and of Go's runtime.
-func ofProcess() []prometheus.Collector {
-	return []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
 }

@@ -1,7 +1,6 @@
 package leaseserver_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -30,9 +31,8 @@ func TestMetricsTellAnOutageOfTheStoreFromALockThatIsHeld(t *testing.T) {
 	store := newSilent()
 	s, h := servetest.Serve(t, leaseserver.Config{Store: plainStore{store}, StoreTimeout: time.Second})
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
-	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
-	_, err = cl.Acquire(t.Context(), servetest.Ask("job", "b"))
+	l := acquire(t, cl, servetest.Ask("job", "a"))
+	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "b"))
 	require.ErrorIs(t, err, lease.ErrHeld)
 	stale := l.Claim
 	stale.ID = "x"
@@ -47,6 +47,9 @@ func TestMetricsTellAnOutageOfTheStoreFromALockThatIsHeld(t *testing.T) {
 		return all
 	}
 	assert.Equal(t, map[string]float64{"success": 1, "held": 1}, results("acquire"))
+	for _, times := range []string{"lock_op_latency_ms", "lock_op_duration_seconds"} {
+		assert.InDelta(t, 2, servetest.Metric(t, s, times, `"acquire"`), 0)
+	}
 	assert.Equal(t, map[string]float64{"refused": 1}, results("release"))
 	assert.InDelta(t, 1, servetest.Metric(t, s, "lock_store_up"), 0)
 	assert.Zero(t, servetest.Metric(t, s, "lock_store_failures_total"))
@@ -103,26 +106,17 @@ func (tooManyError) Temporary() bool { return true }
 
 func TestConnectionsThatCannotBeAcceptedAreLogged(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var out bytes.Buffer
-	logger := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return out.Write(p)
-	}), nil)) // from Info on, as by default
-	s, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Logger: logger})
+	var log capture.Text
+	s, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Logger: slog.New(slog.NewTextHandler(&log, nil))}) // from Info on, as by default
 	require.NoError(t, err)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, &stuck{Listener: listener, ended: make(chan struct{})}) }()
-	logged := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return bytes.Contains(out.Bytes(), []byte("too many open files")) && bytes.Contains(out.Bytes(), []byte("level=WARN"))
-	}
-	await.Until(t, servetest.Bound, logged)
+	await.Until(t, servetest.Bound, func() bool {
+		return strings.Contains(log.String(), "too many open files") && strings.Contains(log.String(), "level=WARN")
+	})
 	stop()
 	require.NoError(t, <-served)
 }

@@ -29,10 +29,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 	answer, err := s.acquireLease(r.Context(), name, body, wait, callerOf(r).waitedBefore())
-	if err != nil {
-		return err
-	}
-	return respond(w, &answer)
+	return reply(w, answer, err)
 }
 
 // acquireLease carries out an acquire of an ordinary lease. before is for how long its request has
@@ -66,10 +63,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer, err := s.renewLease(r.Context(), renewal)
-	if err != nil {
-		return err
-	}
-	return respond(w, &answer)
+	return reply(w, answer, err)
 }
 
 // renewal returns the request of a renewal, with the TTL that the policies give it.
@@ -98,10 +92,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer, err := s.releaseLease(r.Context(), name, body)
-	if err != nil {
-		return err
-	}
-	return respond(w, &answer)
+	return reply(w, answer, err)
 }
 
 // releaseLease carries out a release.
@@ -139,11 +130,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
 	} else {
 		record, err = s.meter.get(r.Context(), name)
 	}
-	if err != nil {
-		return err
-	}
-	answer := s.recordBody(callerOf(r), record)
-	return respond(w, &answer)
+	return reply(w, s.recordBody(callerOf(r), record), err)
 }
 
 // recordBody returns the body for a record. Anyone who knows the id of a lease can end it. So only

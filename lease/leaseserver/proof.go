@@ -40,24 +40,12 @@ func (f *forwarder) recognize(ctx context.Context, target string, base *url.URL)
 }
 
 func (f *forwarder) challenge(ctx context.Context, target string, base *url.URL) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(activeRoute).String(), http.NoBody)
-	if err != nil {
-		return err
-	}
 	text := rand.Text()
-	r.Header.Set(challengeHeader, text)
-	answer, err := f.transport.Load().RoundTrip(r)
+	answer, err := f.ask(ctx, base, http.Header{challengeHeader: {text}})
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close() //nolint:errcheck // only the header counts
-	proof, err := base64.StdEncoding.DecodeString(answer.Header.Get(proofHeader))
-	switch {
-	case answer.StatusCode == http.StatusMisdirectedRequest:
-		return errNotActive
-	case answer.StatusCode != http.StatusNoContent:
-		return fmt.Errorf("it answered %d", answer.StatusCode)
-	case err != nil, !hmac.Equal(proof, f.proof(target, text)):
+	if proof, err := base64.StdEncoding.DecodeString(answer.Get(proofHeader)); err != nil || !hmac.Equal(proof, f.proof(target, text)) {
 		return errUnproven
 	}
 	return nil

@@ -1,14 +1,15 @@
 package leaseserver_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/capture"
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
@@ -68,9 +71,8 @@ func TestTokensAreAsked(t *testing.T) {
 	for path, status := range map[string]int{"/healthz": 204, "/readyz": 204, "/v1/openapi.json": 200, "/metrics": 401, "/v1/locks": 401} {
 		assert.Equal(t, status, send(t, h, http.MethodGet, path, "").status, path)
 	}
-	_, err := servetest.Client(t, h, leasehttp.ClientConfig{Token: servetest.Token}).Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
-	_, err = servetest.Client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), servetest.Ask("job", "a"))
+	acquire(t, servetest.Client(t, h, leasehttp.ClientConfig{Token: servetest.Token}), servetest.Ask("job", "a"))
+	_, err := servetest.Client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorIs(t, err, leasehttp.ErrDenied)
 }
 
@@ -155,17 +157,32 @@ func TestAServerThatOthersReachNeedsTLSAndTokens(t *testing.T) {
 
 func TestConfigsThatAreNotValidAreRefused(t *testing.T) {
 	t.Parallel()
-	store := leasetest.NewStore()
-	for want, c := range map[string]leaseserver.Config{
-		"Store is nil":         {},
-		"Tokens[0] has 5":      {Store: store, Tokens: []leaseserver.Token{{Secret: "short"}}},
-		"MaxWait is negative":  {Store: store, MaxWait: -1},
-		"Rate is -0.5":         {Store: store, Rate: -.5},
-		"Tokens and Authorize": {Store: store, Tokens: []leaseserver.Token{{Secret: servetest.Token}}, Authorize: func(*http.Request) error { return nil }},
+	election := servetest.NewPeerOf(t, leaseserver.Config{}).Election
+	tokens := func(all ...leaseserver.Token) leaseserver.Config { return leaseserver.Config{Tokens: all} }
+	called := func(name string) leaseserver.Token { return leaseserver.Token{Secret: tokenOfAdmin, Name: name} }
+	for _, c := range []struct {
+		want   string
+		config leaseserver.Config
+	}{
+		{"Tokens[0] has 5", tokens(leaseserver.Token{Secret: "short"})},
+		{"MaxWait is negative", leaseserver.Config{MaxWait: -1}},
+		{"Rate is -0.5", leaseserver.Config{Rate: -.5}},
+		{"Tokens and Authorize", leaseserver.Config{Tokens: []leaseserver.Token{{Secret: servetest.Token}}, Authorize: func(*http.Request) error { return nil }}},
+		{"Tokens[0] has the name", tokens(called("a\nb"))},
+		{"Tokens[0] has the name", tokens(called("\xff"))},
+		{"Tokens[0] has the name", tokens(called(strings.Repeat("x", 129)))},
+		{"Tokens[0] has a Certificate that is no name", tokens(leaseserver.Token{Certificate: "ops"})},
+		{"use cn:NAME or san:NAME", tokens(leaseserver.Token{Certificate: "cn:"})},
+		{"Tokens[0] has a Secret, too", tokens(leaseserver.Token{Certificate: "cn:a", Secret: servetest.Token})},
+		{"Tokens[1] is Tokens[0] again", tokens(leaseserver.Token{Certificate: "cn:a"}, leaseserver.Token{Certificate: "cn:a", Right: leaseserver.Read})},
+		{"use a name that clients do not have", leaseserver.Config{Peers: leaseserver.Peers{Election: election, Certificate: "cn:*"}}},
 	} {
-		_, err := leaseserver.New(c)
-		require.ErrorContains(t, err, want)
+		c.config.Store = leasetest.NewStore()
+		_, err := leaseserver.New(c.config)
+		require.ErrorContains(t, err, c.want)
 	}
+	_, err := leaseserver.New(leaseserver.Config{})
+	require.ErrorContains(t, err, "Store is nil")
 }
 
 func TestItSpeaksTLS(t *testing.T) {
@@ -174,8 +191,7 @@ func TestItSpeaksTLS(t *testing.T) {
 	defer certified.Close()
 	s := run(t, leaseserver.Config{Store: leasetest.NewStore(), TLS: &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS13}})
 	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{"https" + s.url[len("http"):]}, TLS: servetest.Trust(certified)})
-	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
+	l := acquire(t, cl, servetest.Ask("job", "a"))
 	require.NoError(t, cl.Release(t.Context(), l.Claim))
 	cl.Close()
 }
@@ -202,8 +218,7 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 		working <- result{l, err}
 	}()
 	<-entered
-	_, err := store.Store.Acquire(t.Context(), servetest.Ask("held", "a"))
-	require.NoError(t, err)
+	acquire(t, store.Store, servetest.Ask("held", "a"))
 	go func() {
 		_, err := cl.AcquireWait(context.WithoutCancel(t.Context()), servetest.Ask("held", "b"), time.Minute)
 		waiting <- err
@@ -221,8 +236,7 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 	got := <-working
 	require.NoError(t, got.err)
 	require.NoError(t, <-stopped)
-	record, err := store.Get(t.Context(), "job")
-	require.NoError(t, err)
+	record := recordOf(t, store, "job")
 	assert.Equal(t, got.l.Claim, record.Claim)
 }
 
@@ -241,9 +255,8 @@ func TestAWaitOutlivesTheReadTimeout(t *testing.T) {
 	store := leasetest.NewStore()
 	s := run(t, leaseserver.Config{Store: store, ReadTimeout: 2 * time.Second})
 	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{s.url}, Resends: -1})
-	_, err := store.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: 4 * time.Second})
-	require.NoError(t, err)
-	_, err = cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
+	acquire(t, store, lease.AcquireRequest{Name: "job", Holder: "a", TTL: 4 * time.Second})
+	_, err := cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
 	require.NoError(t, err)
 }
 
@@ -257,31 +270,22 @@ func TestTheRateOfAnAddressIsLimited(t *testing.T) {
 	assert.Equal(t, 429, a.status)
 	assert.Equal(t, "1", a.header.Get("Retry-After"))
 	assert.Equal(t, 204, send(t, h, http.MethodGet, "/healthz", "").status)
+	assert.Equal(t, 200, send(t, h, http.MethodGet, "/metrics", "").status)
 	_, err := servetest.Client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorIs(t, err, lease.ErrBusy)
 }
 
 func TestTheMonitorCountsAndLogs(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var log bytes.Buffer
-	logger := slog.New(slog.NewJSONHandler(writerFunc(func(p []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return log.Write(p)
-	}), nil))
-	s := run(t, leaseserver.Config{Store: leasetest.NewStore(), SweepInterval: 5 * time.Millisecond, Logger: logger})
+	var log capture.Text
+	s := run(t, leaseserver.Config{Store: leasetest.NewStore(), SweepInterval: 5 * time.Millisecond, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{s.url}})
-	_, err := cl.Acquire(t.Context(), servetest.Ask("held", "a"))
-	require.NoError(t, err)
-	_, err = cl.Acquire(t.Context(), lease.AcquireRequest{Name: "brief", Holder: "a", TTL: lease.MinTTL})
-	require.NoError(t, err)
+	acquire(t, cl, servetest.Ask("held", "a"))
+	acquire(t, cl, lease.AcquireRequest{Name: "brief", Holder: "a", TTL: lease.MinTTL})
 	await.Until(t, servetest.Bound, func() bool {
 		return servetest.Metric(t, s.Server, "lock_expired_total") == 1 && servetest.Metric(t, s.Server, "locks_held") == 1
 	})
 	require.NoError(t, s.stop())
-	mu.Lock()
-	defer mu.Unlock()
 	assert.Contains(t, log.String(), `"msg":"sweep","latency_ms":`)
 }
 
@@ -305,38 +309,6 @@ func TestTheMonitorSweepsAgainAtOnceWhileThereIsMore(t *testing.T) {
 	require.Zero(t, store.left.Load(), "and not without need")
 }
 
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-func TestTheMetricsHaveTheirNames(t *testing.T) {
-	t.Parallel()
-	_, h := servetest.Serve(t, leaseserver.Config{})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
-	_, err = cl.Acquire(t.Context(), servetest.Ask("job", "b"))
-	require.ErrorIs(t, err, lease.ErrHeld)
-	_, err = cl.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: servetest.Long})
-	require.NoError(t, err)
-	require.NoError(t, cl.Release(t.Context(), l.Claim))
-	body := send(t, h, http.MethodGet, "/metrics", "").body
-	for _, line := range []string{
-		`lock_acquire_total{result="success"} 1`,
-		`lock_acquire_total{result="held"} 1`,
-		`lock_acquire_total{result="busy"} 0`,
-		`lock_renew_total{result="success"} 1`,
-		`lock_release_total{result="success"} 1`,
-		`lock_op_latency_ms_count{op="acquire"} 2`,
-		`lock_op_duration_seconds_count{op="acquire"} 2`,
-		`lock_db_busy_total{op="acquire"} 0`,
-		`locks_held 0`,
-		`lock_expired_total 0`,
-	} {
-		assert.Contains(t, body, line+"\n")
-	}
-}
-
 func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 	t.Parallel()
 	s := run(t, leaseserver.Config{Store: leasetest.NewStore(), MaxConns: 1})
@@ -348,7 +320,85 @@ func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 	require.Error(t, err)
 	first.Close()
 	patient := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{s.url}})
-	_, err = patient.Get(t.Context(), "job")
-	require.NoError(t, err)
+	recordOf(t, patient, "job")
 	patient.Close()
+}
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+const aMoment = 10 * time.Millisecond
+
+// An answer is what a plain HTTP client sees.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func send(tb testing.TB, h *httptest.Server, method, target, body string, header ...string) answer {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), servetest.Bound)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, h.URL+target, strings.NewReader(body))
+	require.NoError(tb, err)
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	response, err := h.Client().Do(r)
+	require.NoError(tb, err)
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	require.NoError(tb, err)
+	return answer{response.StatusCode, response.Header, string(data)}
+}
+
+// awaitStanding waits until the first request that waits for a lock was refused, and can be handed the lock.
+func awaitStanding(tb testing.TB, s *leaseserver.Server, name string) {
+	tb.Helper()
+	await.Until(tb, servetest.Bound, func() bool { return s.Stands(name) })
+}
+
+// post sends a request that may fail.
+func post(ctx context.Context, h *httptest.Server, target, body string) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+target, strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	response, err := h.Client().Do(r)
+	if err != nil {
+		return 0, err
+	}
+	_ = response.Body.Close()
+	return response.StatusCode, nil
+}
+
+func acquire(tb testing.TB, s interface {
+	Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error)
+}, r lease.AcquireRequest,
+) lease.Lease {
+	tb.Helper()
+	l, err := s.Acquire(tb.Context(), r)
+	require.NoError(tb, err)
+	return l
+}
+
+func recordOf(tb testing.TB, s interface {
+	Get(ctx context.Context, name string) (lease.Record, error)
+}, name string,
+) lease.Record {
+	tb.Helper()
+	r, err := s.Get(tb.Context(), name)
+	require.NoError(tb, err)
+	return r
+}
+
+// served serves a server to a client.
+func served(t *testing.T, c leaseserver.Config) (*leaseserver.Server, *httptest.Server, *leasehttp.Client) {
+	t.Helper()
+	s, h := servetest.Serve(t, c)
+	return s, h, servetest.Client(t, h, leasehttp.ClientConfig{})
 }

@@ -46,7 +46,11 @@ func (s *Server) acquireShare(w http.ResponseWriter, r *http.Request, name strin
 	if err != nil {
 		return err
 	}
-	s.metrics.share(share.Slot)
+	if share.Slot == 0 {
+		s.metrics.whole.Inc()
+	} else {
+		s.metrics.slots.Inc()
+	}
 	answer := wire.NewLeaseBody(share.Lease)
 	answer.Fence, answer.WaitedMS = share.Fence, (callerOf(r).waitedBefore() + share.Asked.Time().Sub(start.Time())).Milliseconds()
 	return respond(w, &answer)

@@ -2,8 +2,10 @@ package leaseserver_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -109,8 +111,7 @@ func TestTheNamesOfSlotsAreLeasedInNoOtherWay(t *testing.T) {
 
 func TestWhoWaitsForASlotIsServedInTheOrderInWhichTheyCame(t *testing.T) {
 	t.Parallel()
-	s, h := servetest.Serve(t, leaseserver.Config{PollInterval: -1})
-	client := servetest.Client(t, h, leasehttp.ClientConfig{})
+	s, _, client := served(t, leaseserver.Config{PollInterval: -1})
 	held, err := client.AcquireShare(t.Context(), slot("holder", 1), 0)
 	require.NoError(t, err)
 	const waiters = 5
@@ -143,11 +144,9 @@ func TestWhoWaitsForASlotIsServedInTheOrderInWhichTheyCame(t *testing.T) {
 func TestALockDelayIsOfWhoGotTheWholeLockAndNotOfWhoWaitsForIt(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
-	s, h := servetest.Serve(t, leaseserver.Config{Store: store})
-	client := servetest.Client(t, h, leasehttp.ClientConfig{})
+	s, _, client := served(t, leaseserver.Config{Store: store})
 	gate := func() lease.Record {
-		record, err := store.Get(t.Context(), shared.SlotName("job", 0))
-		require.NoError(t, err)
+		record := recordOf(t, store, shared.SlotName("job", 0))
 		return record
 	}
 	reader, err := client.AcquireShare(t.Context(), slot("reader", 2), 0)
@@ -174,8 +173,7 @@ func TestALockDelayIsOfWhoGotTheWholeLockAndNotOfWhoWaitsForIt(t *testing.T) {
 
 func TestWhoHangsUpWhileItWaitsForASlotLetsTheNextWait(t *testing.T) {
 	t.Parallel()
-	s, h := servetest.Serve(t, leaseserver.Config{})
-	client := servetest.Client(t, h, leasehttp.ClientConfig{})
+	s, h, client := served(t, leaseserver.Config{})
 	held, err := client.AcquireShare(t.Context(), slot("holder", 1), 0)
 	require.NoError(t, err)
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -275,4 +273,80 @@ func TestASendingGetsTheShareThatAnEarlierOneGotThoughOthersStandBetween(t *test
 			})
 		}
 	}
+}
+
+func TestARecordHasTheWaitersOfTheActiveServer(t *testing.T) {
+	t.Parallel()
+	peers := newPeers(t, 2, -1)
+	held := acquire(t, peers[1].Client, servetest.Ask("job", "a"))
+	quiet := acquire(t, peers[1].Client, servetest.Ask("quiet", "a"))
+	got := []<-chan lease.Lease{acquires(t, peers[0], servetest.Ask("job", "b")), acquires(t, peers[1], servetest.Ask("job", "c"))}
+	servetest.AwaitWaiters(t, peers[0].Server, 2)
+	for i, p := range peers {
+		for record, err := range p.Client.List(t.Context(), lease.ListRequest{}) {
+			require.NoError(t, err)
+			want := map[string]int{"job": 2, "quiet": 0}[record.Name]
+			assert.Equal(t, new(want), record.Waiters, "%s at server %d", record.Name, i)
+		}
+	}
+	require.NoError(t, peers[0].Client.Release(t.Context(), held.Claim))
+	require.NoError(t, peers[0].Client.Release(t.Context(), quiet.Claim))
+	for range got {
+		var l lease.Lease
+		select {
+		case l = <-got[0]:
+		case l = <-got[1]:
+		}
+		require.NoError(t, peers[0].Client.Release(t.Context(), l.Claim))
+	}
+	record := recordOf(t, peers[1].Client, "job")
+	assert.Equal(t, new(0), record.Waiters)
+}
+
+func TestRequestsThatWaitForASlotCountAtTheGate(t *testing.T) {
+	t.Parallel()
+	s, _, client := served(t, leaseserver.Config{})
+	first, err := client.AcquireShare(t.Context(), slot("a", 1), 0)
+	require.NoError(t, err)
+	done := make(chan error, 2)
+	for _, holder := range []string{"b", "c"} {
+		go func() {
+			share, err := client.AcquireShare(t.Context(), slot(holder, 1), servetest.Bound)
+			if err == nil {
+				err = client.Release(t.Context(), share.Claim)
+			}
+			done <- err
+		}()
+	}
+	gate := shared.SlotName("job", 0)
+	servetest.AwaitWaiters(t, s, 2)
+	record := recordOf(t, client, gate)
+	assert.Equal(t, new(2), record.Waiters)
+	record = recordOf(t, client, first.Name)
+	assert.Equal(t, new(0), record.Waiters, "control: nobody waits for this slot alone")
+	require.NoError(t, client.Release(t.Context(), first.Claim))
+	require.NoError(t, <-done)
+	require.NoError(t, <-done)
+}
+
+// A server of an earlier version sends no waiters, and a store has none.
+func TestWaitersAreUnknownWithoutTheField(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	acquire(t, store, servetest.Ask("job", "a"))
+	record := recordOf(t, store, "job")
+	assert.Nil(t, record.Waiters)
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
+	var body map[string]any
+	require.NoError(t, json.Unmarshal([]byte(send(t, h, http.MethodGet, "/v1/locks/job", "").body), &body))
+	assert.Contains(t, body, "waiters", "control: this version sends it")
+	delete(body, "waiters")
+	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Pglatch-Request-Id"] = r.Header["Pglatch-Request-Id"]
+		w.Header().Set("Content-Type", "application/json")
+		assert.NoError(t, json.NewEncoder(w).Encode(body))
+	}))
+	t.Cleanup(old.Close)
+	record = recordOf(t, servetest.Client(t, old, leasehttp.ClientConfig{}), "job")
+	assert.Nil(t, record.Waiters)
 }

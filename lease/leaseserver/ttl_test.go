@@ -1,6 +1,8 @@
 package leaseserver_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 var policies = []leaseserver.TTLPolicy{
@@ -55,10 +58,8 @@ func TestTheLongestPrefixSaysWhatTTLsAreGranted(t *testing.T) {
 
 func TestARenewalKeepsToTheTTLsOfItsPrefixToo(t *testing.T) {
 	t.Parallel()
-	s, h := servetest.Serve(t, leaseserver.Config{TTLPolicies: policies})
-	client := servetest.Client(t, h, leasehttp.ClientConfig{})
-	held, err := client.Acquire(t.Context(), lease.AcquireRequest{Name: "jobs/x", Holder: "a", TTL: time.Minute})
-	require.NoError(t, err)
+	s, h, client := served(t, leaseserver.Config{TTLPolicies: policies})
+	held := acquire(t, client, lease.AcquireRequest{Name: "jobs/x", Holder: "a", TTL: time.Minute})
 	claim := fmt.Sprintf(`{"owner_id":"a","lease_id":%q,"fencing_token":%d`, held.ID, held.Token)
 	renew := func(ttl string) answer {
 		return send(t, h, http.MethodPost, "/v1/locks/jobs%2Fx/renew", claim+ttl+"}")
@@ -69,7 +70,7 @@ func TestARenewalKeepsToTheTTLsOfItsPrefixToo(t *testing.T) {
 	got = renew("")
 	assert.Equal(t, 200, got.status, got.body)
 	assert.Contains(t, got.body, `"ttl_remaining_ms":120000`, "what was left out is the default")
-	_, err = client.Renew(t.Context(), lease.RenewRequest{Claim: held.Claim, TTL: time.Hour})
+	_, err := client.Renew(t.Context(), lease.RenewRequest{Claim: held.Claim, TTL: time.Hour})
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "TTL is 1h0m0s: use 1m0s to 10m0s")
 
@@ -83,4 +84,77 @@ func TestARenewalKeepsToTheTTLsOfItsPrefixToo(t *testing.T) {
 	require.NoError(t, s.SetTTLPolicies(nil))
 	assert.Equal(t, 200, renew(`,"ttl_ms":86400000`).status)
 	assert.Equal(t, 422, renew("").status)
+}
+
+// A single store renews no batches. Renewals of some names go wrong.
+type single struct{ lease.Store }
+
+func (s *single) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
+	switch r.Name {
+	case "jobs/panics":
+		panic("a bug of the store")
+	case "jobs/fails":
+		return lease.Lease{}, errors.New("the network is gone")
+	}
+	return s.Store.Renew(ctx, r)
+}
+
+// renewals asks for the renewal of all, by a token, and returns what the answers say.
+func renewals(t *testing.T, c leaseserver.Config, token string, all []lease.RenewRequest) []lease.RenewResult {
+	t.Helper()
+	_, h := servetest.Serve(t, c)
+	results, err := servetest.Client(t, h, leasehttp.ClientConfig{Token: token, Resends: -1}).RenewAll(t.Context(), all)
+	require.NoError(t, err)
+	require.Len(t, results, len(all))
+	return results
+}
+
+func TestEachRenewalOfManyIsAnsweredByItself(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []bool{true, false} {
+		store := leasetest.NewStore()
+		var all []lease.RenewRequest
+		for i := range 100 {
+			l := acquire(t, store, lease.AcquireRequest{Name: fmt.Sprint("jobs/", i), Holder: "a", TTL: servetest.Long})
+			all = append(all, lease.RenewRequest{Claim: l.Claim, TTL: 2 * servetest.Long})
+		}
+		all[3].ID, all[5].Name, all[7].Name, all[9].Name = "stale", "jobs/never", "others/x", "../x"
+		c := leaseserver.Config{Store: store, Tokens: tokensOfAll}
+		if !batch {
+			all[11].Name, all[13].Name = "jobs/panics", "jobs/fails"
+			c.Store = &single{store}
+		}
+		results := renewals(t, c, tokenOfJobs, all)
+		require.ErrorIs(t, results[3].Err, lease.ErrStale)
+		require.ErrorIs(t, results[5].Err, lease.ErrNotFound)
+		require.ErrorIs(t, results[7].Err, leasehttp.ErrDenied)
+		require.ErrorIs(t, results[9].Err, lease.ErrInvalid)
+		for i, r := range results {
+			if i < 10 && i%2 == 1 && i > 1 {
+				continue
+			}
+			if !batch && (i == 11 || i == 13) {
+				require.Error(t, r.Err)
+				require.NotErrorIs(t, r.Err, lease.ErrBusy, "the outcome is not known")
+				continue
+			}
+			require.NoError(t, r.Err)
+			assert.Equal(t, all[i].Claim, r.Lease.Claim)
+			assert.Greater(t, r.Lease.Remaining, servetest.Long)
+		}
+	}
+}
+
+func TestRenewalsOfManyKeepToThePoliciesOfTheirNames(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	var all []lease.RenewRequest
+	for _, name := range []string{"jobs/x", "jobs/long/x", "x"} {
+		l := acquire(t, store, servetest.Ask(name, "a"))
+		all = append(all, lease.RenewRequest{Claim: l.Claim, TTL: 2 * servetest.Long})
+	}
+	results := renewals(t, leaseserver.Config{Store: store, TTLPolicies: policies}, "", all)
+	require.ErrorIs(t, results[0].Err, lease.ErrInvalid)
+	require.NoError(t, results[1].Err)
+	require.ErrorIs(t, results[2].Err, lease.ErrInvalid)
 }

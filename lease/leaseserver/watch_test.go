@@ -44,8 +44,7 @@ func watching(t *testing.T, s *leaseserver.Server, cl *leasehttp.Client, name st
 func TestAWatchIsAnsweredAtEachChangeWithoutPolling(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
-	s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1, MaxWait: time.Minute})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	s, _, cl := served(t, leaseserver.Config{Store: store, PollInterval: -1, MaxWait: time.Minute})
 	var l lease.Lease
 	var version uint64
 	for _, c := range []struct {
@@ -59,8 +58,7 @@ func TestAWatchIsAnsweredAtEachChangeWithoutPolling(t *testing.T) {
 			return err
 		}, lease.Held},
 		{"one of many renewals", func() error {
-			other, err := cl.Acquire(t.Context(), servetest.Ask("other", "a"))
-			require.NoError(t, err)
+			other := acquire(t, cl, servetest.Ask("other", "a"))
 			results, _ := cl.RenewAll(t.Context(), []lease.RenewRequest{{Claim: other.Claim, TTL: servetest.Long}, {Claim: l.Claim, TTL: servetest.Long}})
 			return results[1].Err
 		}, lease.Held},
@@ -91,18 +89,15 @@ func TestAWatchIsAnsweredAtEachChangeWithoutPolling(t *testing.T) {
 func TestAWatchIsAnsweredInTheEndWithWhatIs(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
-	s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1, MaxWait: 3 * aMoment})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
-	record, err := store.Get(t.Context(), "job")
-	require.NoError(t, err)
+	s, h, cl := served(t, leaseserver.Config{Store: store, PollInterval: -1, MaxWait: 3 * aMoment})
+	l := acquire(t, cl, servetest.Ask("job", "a"))
+	record := recordOf(t, store, "job")
 	for _, version := range []uint64{record.Version, record.Version + 7, record.Version - 1} { // none newer, of a store before, older
 		got, err := cl.GetAfter(t.Context(), "job", version, time.Hour)
 		require.NoError(t, err)
 		assert.Equal(t, record.Version, got.Version)
 	}
-	_, err = cl.GetAfter(t.Context(), "never", 0, time.Hour)
+	_, err := cl.GetAfter(t.Context(), "never", 0, time.Hour)
 	require.ErrorIs(t, err, lease.ErrNotFound)
 	_, err = cl.GetAfter(t.Context(), "never", 7, time.Hour)
 	require.ErrorIs(t, err, lease.ErrNotFound)
@@ -119,12 +114,10 @@ func TestAWatchSeesWhatOthersDoToTheStoreWithinThePollInterval(t *testing.T) {
 	t.Parallel()
 	for _, poll := range []time.Duration{aMoment, -1} { // the control: nobody looks
 		store := leasetest.NewStore()
-		s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: poll})
-		cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+		s, _, cl := served(t, leaseserver.Config{Store: store, PollInterval: poll})
 		answered := watching(t, s, cl, "job", 0)
 		await.Until(t, servetest.Bound, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"get"`) > 0 })
-		_, err := store.Acquire(t.Context(), servetest.Ask("job", "a"))
-		require.NoError(t, err)
+		acquire(t, store, servetest.Ask("job", "a"))
 		if poll < 0 {
 			require.NoError(t, s.Shutdown(t.Context()))
 			require.ErrorIs(t, (<-answered).err, lease.ErrBusy, "it waited until it was sent away")
@@ -168,8 +161,7 @@ func TestWatchesTakeNoPlaceOfThoseWhoWaitForALock(t *testing.T) {
 		assert.Error(t, err)
 	})
 	servetest.AwaitWaiters(t, s, 1)
-	first, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
+	first := acquire(t, cl, servetest.Ask("job", "a"))
 	wg.Go(func() {
 		_, err := cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), time.Minute)
 		assert.NoError(t, err)
@@ -202,10 +194,8 @@ func TestAChangeWhileAWatchLooksIsNotMissed(t *testing.T) {
 	store := &counting{Store: leasetest.NewStore()}
 	_, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1})
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
-	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
-	before, err := store.Store.Get(t.Context(), "job")
-	require.NoError(t, err)
+	l := acquire(t, cl, servetest.Ask("job", "a"))
+	before := recordOf(t, store.Store, "job")
 	store.once = func() { assert.NoError(t, cl.Release(context.WithoutCancel(t.Context()), l.Claim)) }
 	ctx, cancel := context.WithTimeout(t.Context(), servetest.Bound)
 	defer cancel()
@@ -218,19 +208,37 @@ func TestAChangeCostsOneLookHoweverManyWatch(t *testing.T) {
 	t.Parallel()
 	const watchers = 50
 	store := &counting{Store: leasetest.NewStore()}
-	s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1})
-	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	s, _, cl := served(t, leaseserver.Config{Store: store, PollInterval: -1})
 	var all []<-chan seen
 	for i := range watchers {
 		all = append(all, watching(t, s, cl, "job", 0))
 		await.Until(t, servetest.Bound, func() bool { return store.gets.Load() == int64(i+1) }, "two that come together share a look")
 	}
-	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-	require.NoError(t, err)
+	acquire(t, cl, servetest.Ask("job", "a"))
 	for _, answered := range all {
 		assert.Equal(t, "a", (<-answered).Holder)
 	}
 	assert.Equal(t, int64(watchers+1), store.gets.Load())
+}
+
+// Such a client would keep its connection, and what serves it, for ever.
+func TestAWatchWhoseBodyNeverComesIsCutOff(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{"", "Content-Length: 10\r\n", "Transfer-Encoding: chunked\r\n"} {
+		t.Run(body, func(t *testing.T) {
+			t.Parallel()
+			s := run(t, leaseserver.Config{Store: leasetest.NewStore(), ReadTimeout: 2 * time.Second, IdleTimeout: time.Millisecond})
+			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+			require.NoError(t, err)
+			require.NoError(t, conn.SetDeadline(time.Now().Add(servetest.Bound)))
+			_, err = io.WriteString(conn, "GET /v1/locks/job?wait=1ms&index=0 HTTP/1.1\r\nHost: localhost\r\n"+body+"\r\n")
+			require.NoError(t, err)
+			answer, err := io.ReadAll(conn)
+			require.NoError(t, err, "the connection ends")
+			assert.Contains(t, string(answer), "HTTP/1.1 404 ")
+			require.NoError(t, conn.Close())
+		})
+	}
 }
 
 // However many watch, and whenever they come back, each hears of the last change.
@@ -259,24 +267,4 @@ func TestNoWatcherMissesTheLastChange(t *testing.T) {
 	}
 	require.NoError(t, cl.Release(t.Context(), l.Claim))
 	wg.Wait()
-}
-
-// Such a client would keep its connection, and what serves it, for ever.
-func TestAWatchWhoseBodyNeverComesIsCutOff(t *testing.T) {
-	t.Parallel()
-	for _, body := range []string{"", "Content-Length: 10\r\n", "Transfer-Encoding: chunked\r\n"} {
-		t.Run(body, func(t *testing.T) {
-			t.Parallel()
-			s := run(t, leaseserver.Config{Store: leasetest.NewStore(), ReadTimeout: 2 * time.Second, IdleTimeout: time.Millisecond})
-			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
-			require.NoError(t, err)
-			require.NoError(t, conn.SetDeadline(time.Now().Add(servetest.Bound)))
-			_, err = io.WriteString(conn, "GET /v1/locks/job?wait=1ms&index=0 HTTP/1.1\r\nHost: localhost\r\n"+body+"\r\n")
-			require.NoError(t, err)
-			answer, err := io.ReadAll(conn)
-			require.NoError(t, err, "the connection ends")
-			assert.Contains(t, string(answer), "HTTP/1.1 404 ")
-			require.NoError(t, conn.Close())
-		})
-	}
 }

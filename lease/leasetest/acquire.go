@@ -69,14 +69,6 @@ var acquireCases = []testCase{
 		}
 		require.Len(s, s.list(lease.ListRequest{}), len(names))
 	}},
-	{"acquire: what the caller does to metadata later changes nothing", func(s *suite) {
-		r := request("job", "a")
-		r.Metadata = map[string]string{"host": "a"}
-		l := s.acquire(r)
-		r.Metadata["host"] = "b"
-		l.Metadata["host"] = "c"
-		require.Equal(s, map[string]string{"host": "a"}, s.get("job").Metadata)
-	}},
 	{"idempotency: the same request gets the same lease while it is current", func(s *suite) {
 		r := request("job", "a")
 		r.IdempotencyKey = "attempt-1"

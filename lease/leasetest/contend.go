@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -50,7 +51,7 @@ func (c Contention) Run(ctx context.Context, store func(client int) lease.Store)
 	if c.Sweep {
 		s := store(c.Clients)
 		sweeper.Go(func() {
-			for pause(fighting, 10*time.Millisecond) {
+			for pause.For(fighting, 10*time.Millisecond) == nil {
 				_, _ = s.Sweep(fighting, lease.SweepRequest{Retention: time.Nanosecond})
 			}
 		})
@@ -86,18 +87,18 @@ func (f *fighter) turn(ctx context.Context) {
 		if held := (*lease.HeldError)(nil); errors.As(err, &held) {
 			wait = min(wait, held.Retry)
 		}
-		pause(ctx, wait)
+		_ = pause.For(ctx, wait)
 		return
 	}
 	if r.IdempotencyKey != "" && rand.N(2) == 0 {
 		_, _ = f.acquire(ctx, r)
 	}
 	for rand.N(2) == 0 {
-		pause(ctx, rand.N(f.TTL/4))
+		_ = pause.For(ctx, rand.N(f.TTL/4))
 		f.renew(ctx, l.Claim)
 	}
 	if rand.N(3) == 0 { // the induced expiry
-		pause(ctx, l.Remaining+rand.N(f.TTL/4))
+		_ = pause.For(ctx, l.Remaining+rand.N(f.TTL/4))
 		f.renew(ctx, l.Claim)
 	}
 	for range 1 + rand.N(2) {
@@ -119,14 +120,4 @@ func (f *fighter) call(operation func()) {
 	f.room <- struct{}{}
 	defer func() { <-f.room }()
 	operation()
-}
-
-// pause waits, and reports whether ctx is still active.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

@@ -14,11 +14,7 @@ func (s *suite) handOver(c lease.Claim, next lease.AcquireRequest) (l lease.Leas
 
 func (s *suite) handOverKeyed(r lease.ReleaseRequest, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	s.Helper()
-	store, ok := s.store.(lease.HandOverer)
-	if !ok {
-		s.Skipf("%T hands nothing over", s.store)
-	}
-	return store.HandOver(s.Context(), r, next)
+	return capability[lease.HandOverer](s, s.store).HandOver(s.Context(), r, next)
 }
 
 var handOverCases = []testCase{

@@ -20,9 +20,7 @@ var (
 // requireInvalid checks that err names field.
 func requireInvalid(s *suite, err error, field string) {
 	s.Helper()
-	var invalid *lease.InvalidError
-	require.ErrorAs(s, err, &invalid, "%s", field)
-	require.ErrorIs(s, err, lease.ErrInvalid)
+	invalid := requireAs[*lease.InvalidError](s, err, lease.ErrInvalid)
 	require.Equal(s, field, invalid.Field)
 	require.NotEmpty(s, invalid.Value)
 	require.NotEmpty(s, invalid.Remedy)

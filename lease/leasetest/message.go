@@ -23,16 +23,6 @@ type listener struct {
 	all []string
 }
 
-// messenger returns a store as a lease.Messenger, or skips the case if it is none.
-func (s *suite) messenger(store lease.Store) lease.Messenger {
-	s.Helper()
-	m, ok := store.(lease.Messenger)
-	if !ok {
-		s.Skipf("%T sends no messages", store)
-	}
-	return m
-}
-
 // another returns one more store on the data of the first; the same one if the harness cannot open
 // another.
 func (s *suite) another() lease.Store {
@@ -89,7 +79,7 @@ func (s *suite) send(m lease.Messenger, messages ...string) {
 
 var messageCases = []testCase{
 	{"messages: all who listen hear those of all who send, in one order, and the sender's own in its", func(s *suite) {
-		senders := []lease.Messenger{s.messenger(s.store), s.messenger(s.another())}
+		senders := []lease.Messenger{capability[lease.Messenger](s, s.store), capability[lease.Messenger](s, s.another())}
 		first, second := s.listen(senders[0]), s.listen(senders[1])
 		const sendings, each = 20, 5
 		var wg sync.WaitGroup
@@ -123,15 +113,15 @@ var messageCases = []testCase{
 		}
 	}},
 	{"messages: what was sent before somebody listens is not for it", func(s *suite) {
-		m := s.messenger(s.store)
+		m := capability[lease.Messenger](s, s.store)
 		s.send(m, "before")
 		l := s.listen(m)
 		s.send(m, "after")
 		require.Equal(s, []string{"after"}, l.until("after"))
 	}},
 	{"messages: each is any text of at most 1,024 bytes, and there may be many or none", func(s *suite) {
-		m := s.messenger(s.another())
-		l := s.listen(s.messenger(s.store))
+		m := capability[lease.Messenger](s, s.another())
+		l := s.listen(capability[lease.Messenger](s, s.store))
 		s.send(m)
 		messages := []string{`"quoted", and a \ and `, "two\nlines", "ünïcödé ☃ 𝄞", " spaces ", strings.Repeat("x", 1024)}
 		for i := range 300 {
@@ -142,8 +132,8 @@ var messageCases = []testCase{
 		require.Equal(s, messages, l.until("the end"))
 	}},
 	{"messages: who does not listen any more hears nothing, and the others do", func(s *suite) {
-		m := s.messenger(s.store)
-		gone, stays := s.listen(m), s.listen(s.messenger(s.another()))
+		m := capability[lease.Messenger](s, s.store)
+		gone, stays := s.listen(m), s.listen(capability[lease.Messenger](s, s.another()))
 		gone.end()
 		<-gone.ended
 		require.ErrorIs(s, gone.err, context.Canceled)
@@ -152,7 +142,7 @@ var messageCases = []testCase{
 		require.Empty(s, gone.all)
 	}},
 	{"messages: leases know nothing of them", func(s *suite) {
-		m := s.messenger(s.store)
+		m := capability[lease.Messenger](s, s.store)
 		l := s.acquire(request("job", "a"))
 		s.unchanged(func() { s.send(m, "job", "free x 1 job") })
 		require.Len(s, s.list(lease.ListRequest{}), 1)

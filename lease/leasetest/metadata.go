@@ -34,12 +34,16 @@ var metadataCases = []testCase{
 			requireSameLease(s, want, s.list(lease.ListRequest{})[0].Lease)
 		}
 	}},
-	{"metadata: what the caller does to it after a renewal changes nothing", func(s *suite) {
-		c := s.acquire(request("job", "a")).Claim
-		mine := map[string]string{"host": "a"}
-		l := s.labelled(c, mine)
-		mine["host"], l.Metadata["host"] = "b", "c"
+	{"metadata: what the caller does to it later changes nothing", func(s *suite) {
+		r := request("job", "a")
+		r.Metadata = map[string]string{"host": "a"}
+		l := s.acquire(r)
+		r.Metadata["host"], l.Metadata["host"] = "b", "c"
 		require.Equal(s, map[string]string{"host": "a"}, s.get("job").Metadata)
+		mine := map[string]string{"host": "b"}
+		l = s.labelled(l.Claim, mine)
+		mine["host"], l.Metadata["host"] = "c", "d"
+		require.Equal(s, map[string]string{"host": "b"}, s.get("job").Metadata)
 	}},
 	{"metadata: a renewal that is refused changes nothing of it", func(s *suite) {
 		r := s.brief("job", "a")
@@ -62,10 +66,7 @@ var metadataCases = []testCase{
 		refused(l.Claim)
 	}},
 	{"metadata: a batch changes that of each lease", func(s *suite) {
-		batch, ok := s.store.(lease.BatchRenewer)
-		if !ok {
-			s.Skipf("%T renews no batches", s.store)
-		}
+		batch := capability[lease.BatchRenewer](s, s.store)
 		var all []lease.RenewRequest
 		for _, metadata := range []map[string]string{nil, {"host": "b"}, {}} {
 			r := request(string(rune('a'+len(all))), "x")

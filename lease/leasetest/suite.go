@@ -2,6 +2,7 @@ package leasetest
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -65,6 +66,16 @@ type suite struct {
 	store lease.Store
 }
 
+// capability returns a store as T, or skips the case if it is none.
+func capability[T any](s *suite, store lease.Store) T {
+	s.Helper()
+	able, ok := store.(T)
+	if !ok {
+		s.Skipf("%T is no %v", store, reflect.TypeFor[T]())
+	}
+	return able
+}
+
 // long is a TTL that does not end while the suite runs.
 const long = time.Hour
 
@@ -92,10 +103,8 @@ func (s *suite) acquire(r lease.AcquireRequest) lease.Lease {
 func (s *suite) refused(r lease.AcquireRequest) lease.HeldError {
 	s.Helper()
 	l, err := s.store.Acquire(s.Context(), r)
-	var held *lease.HeldError
-	require.ErrorAs(s, err, &held, "%+v", l)
-	require.ErrorIs(s, err, lease.ErrHeld)
 	require.Zero(s, l)
+	held := requireAs[*lease.HeldError](s, err, lease.ErrHeld)
 	require.Equal(s, r.Name, held.Name)
 	require.Positive(s, held.Remaining)
 	require.Positive(s, held.Retry, "a retry at once is a storm")
@@ -235,29 +244,29 @@ func requireSameLease(s *suite, want, got lease.Lease) {
 	}
 }
 
+// requireAs checks the type of an error, and that it matches its condition.
+func requireAs[E error](s *suite, err, condition error) (e E) {
+	s.Helper()
+	require.ErrorAs(s, err, &e)
+	require.ErrorIs(s, err, condition)
+	return e
+}
+
 // requireStale checks that err is a *lease.StaleError with these details.
 func requireStale(s *suite, err error, want lease.StaleError) {
 	s.Helper()
-	var stale *lease.StaleError
-	require.ErrorAs(s, err, &stale)
-	require.ErrorIs(s, err, lease.ErrStale)
-	require.Equal(s, want, *stale)
+	require.Equal(s, want, *requireAs[*lease.StaleError](s, err, lease.ErrStale))
 }
 
 // requireExpired checks that err says when l expired.
 func requireExpired(s *suite, err error, l lease.Lease) {
 	s.Helper()
-	var expired *lease.ExpiredError
-	require.ErrorAs(s, err, &expired)
-	require.ErrorIs(s, err, lease.ErrExpired)
+	expired := requireAs[*lease.ExpiredError](s, err, lease.ErrExpired)
 	require.Equal(s, l.Name, expired.Name)
 	require.WithinDuration(s, l.ExpiresAt, expired.At, 0)
 }
 
 func requireNotFound(s *suite, err error, name string) {
 	s.Helper()
-	var unknown *lease.NotFoundError
-	require.ErrorAs(s, err, &unknown)
-	require.ErrorIs(s, err, lease.ErrNotFound)
-	require.Equal(s, name, unknown.Name)
+	require.Equal(s, name, requireAs[*lease.NotFoundError](s, err, lease.ErrNotFound).Name)
 }

@@ -2,16 +2,24 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/guardtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/postgres"
@@ -208,5 +216,166 @@ func TestAGuardBoundsHowLongItsSessionMayBeIdle(t *testing.T) {
 		}
 		require.NoError(t, err, name)
 		assert.Equal(t, c.want, time.Duration(ms)*time.Millisecond, name)
+	}
+}
+
+func TestGuardsOfLeasesStandAllAttacks(t *testing.T) {
+	t.Parallel()
+	guardtest.Run(t, guardtest.Guard{
+		Open: openLeases, Ended: lease.ErrStale, ReadOnly: true, Elsewhere: "the schema pglatch_lease is not there", TTL: ttl,
+	})
+}
+
+// leases are the leases of one name.
+type leases struct {
+	judge          judge
+	name           string
+	patient, hasty *postgres.Store
+}
+
+func openLeases(tb testing.TB, dsn string, number int) guardtest.Rights {
+	tb.Helper()
+	patient := open(tb, dsn, func(c *postgres.Config) { c.LockTimeout = patience })
+	require.NoError(tb, patient.Migrate(tb.Context()))
+	return &leases{newJudge(tb, dsn), guardtest.OddName + fmt.Sprint(number), patient, open(tb, dsn, func(c *postgres.Config) { c.LockTimeout = 1e6 })}
+}
+
+// take acquires the name, however often the store is busy.
+func (s *leases) take(tb testing.TB, holder string) (l lease.Lease) {
+	tb.Helper()
+	await.Until(tb, patience, func() (ok bool) {
+		var err error
+		l, err = s.patient.Acquire(context.WithoutCancel(tb.Context()), lease.AcquireRequest{Name: s.name, Holder: holder, TTL: ttl})
+		if !errors.Is(err, lease.ErrBusy) {
+			require.NoError(tb, err)
+		}
+		return err == nil
+	})
+	return l
+}
+
+func (s *leases) Begin(tb testing.TB, holder string) guardtest.Right {
+	tb.Helper()
+	c := s.take(tb, holder).Claim
+	renew := func(tb testing.TB) {
+		tb.Helper()
+		_, err := s.patient.Renew(tb.Context(), lease.RenewRequest{Claim: c, TTL: 2 * ttl})
+		require.NoError(tb, err)
+	}
+	sweep := func(tb testing.TB) {
+		tb.Helper()
+		s.judge.expire(s.name)
+		_, err := s.patient.Sweep(tb.Context(), lease.SweepRequest{})
+		require.NoError(tb, err)
+	}
+	return guardtest.Right{
+		Functions: guardtest.Functions{
+			Guard:    func(ctx context.Context, tx postgres.PgxTx) error { return postgres.Guard(ctx, tx, c) },
+			GuardSQL: func(ctx context.Context, tx postgres.SQLTx) error { return postgres.GuardSQL(ctx, tx, c) },
+			InTx: func(ctx context.Context, pool postgres.Beginner, options pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
+				return postgres.InTxOptions(ctx, pool, options, c, fn)
+			},
+			InSQLTx: func(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
+				return postgres.InSQLTxOptions(ctx, db, options, c, fn)
+			},
+		},
+		Outlives: map[string]func(testing.TB){
+			"a renewal": renew,
+			"a sweep that finds it renewed": func(tb testing.TB) {
+				tb.Helper()
+				renew(tb)
+				s.judge.exec("UPDATE pglatch_lease.locks SET due_at = '-infinity' WHERE name = $1", s.name)
+				_, err := s.patient.Sweep(tb.Context(), lease.SweepRequest{})
+				require.NoError(tb, err)
+			},
+		},
+		Ends: map[string]guardtest.End{
+			"a release": {Do: func(tb testing.TB) {
+				tb.Helper()
+				require.NoError(tb, s.patient.Release(tb.Context(), c))
+			}},
+			"an expiry": {Do: func(testing.TB) { s.judge.expire(s.name) }, Errors: []error{lease.ErrExpired}},
+			"an expiry after a renewal": {Do: func(tb testing.TB) {
+				tb.Helper()
+				renew(tb)
+				s.judge.expire(s.name)
+			}, Errors: []error{lease.ErrExpired}},
+			"a hand-over that is released": {Do: func(tb testing.TB) {
+				tb.Helper()
+				next := lease.AcquireRequest{Name: s.name, Holder: "c", TTL: ttl}
+				l, released, acquired := s.hasty.HandOver(tb.Context(), lease.ReleaseRequest{Claim: c}, next)
+				require.NoError(tb, released)
+				if acquired == nil {
+					require.NoError(tb, s.patient.Release(tb.Context(), l.Claim))
+				}
+			}},
+			"a release by force, in SQL": {Do: func(testing.TB) {
+				s.judge.exec("UPDATE pglatch_lease.locks SET released_at = clock_timestamp(), available_at = '-infinity' WHERE name = $1", s.name)
+			}},
+			"a sweep that forgets it": {Do: sweep, Errors: []error{lease.ErrNotFound, lease.ErrExpired}},
+			"a deletion": {Do: func(testing.TB) {
+				_, err := s.judge.pool.Exec(context.Background(), "DELETE FROM pglatch_lease.locks WHERE name = $1", s.name)
+				require.NoError(tb, err)
+			}, Errors: []error{lease.ErrNotFound}, Waits: true},
+		},
+	}
+}
+
+func (s *leases) Blocked(tb testing.TB, holder string) {
+	tb.Helper()
+	for range 2 {
+		_, err := s.hasty.Acquire(tb.Context(), lease.AcquireRequest{Name: s.name, Holder: holder, TTL: ttl})
+		require.ErrorIs(tb, err, lease.ErrBusy, "somebody has the lease beside a guarded transaction")
+	}
+}
+
+func TestEachColumnOfATableWithALongNameHasItsFence(t *testing.T) {
+	t.Parallel()
+	j := newJudge(t, pgtest.DSN(t))
+	table := strings.Repeat("é", 30)
+	j.exec("CREATE TABLE " + table + " (first bigint, second bigint); INSERT INTO " + table + " VALUES (5, 5)")
+	for _, column := range []string{"first", "second"} {
+		j.exec(postgres.FenceTrigger(table, column))
+	}
+	for _, column := range []string{"first", "second"} {
+		_, err := j.pool.Exec(t.Context(), "UPDATE "+table+" SET "+column+" = 4")
+		var pgErr *pgconn.PgError
+		require.ErrorAs(t, err, &pgErr)
+		assert.Equal(t, column, pgErr.ColumnName)
+	}
+}
+
+func TestAFenceTriggerRefusesAnOlderToken(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ table, column string }{{"report", "token"}, {`Ops.Odd "one's $pglatch$`, `the "fence" %s`}} {
+		j := newJudge(t, pgtest.DSN(t))
+		j.exec(`CREATE SCHEMA "Ops"`)
+		path := pgx.Identifier{c.table}
+		if c.table != "report" {
+			path = pgx.Identifier{"Ops", c.table[4:]}
+		}
+		table, column := path.Sanitize(), pgx.Identifier{c.column}.Sanitize()
+		j.exec("CREATE TABLE " + table + " (id int PRIMARY KEY, body text, " + column + " bigint)")
+		for range 2 {
+			j.exec(postgres.FenceTrigger(c.table, c.column))
+		}
+		put := func(body string, token any) error {
+			_, err := j.pool.Exec(t.Context(), "INSERT INTO "+table+" AS r VALUES (1, $1, $2) ON CONFLICT (id) DO UPDATE SET body = excluded.body, "+
+				column+" = excluded."+column, body, token)
+			return err
+		}
+		require.NoError(t, put("before", nil))
+		require.NoError(t, put("first", 7))
+		require.NoError(t, put("same", 7))
+		require.NoError(t, put("next", 9))
+		for _, token := range []any{8, nil} {
+			err := put("stale", token)
+			var pgErr *pgconn.PgError
+			require.True(t, errors.As(err, &pgErr), "%v", err)
+			assert.Equal(t, postgres.FencedCode, pgErr.Code)
+			assert.Equal(t, c.column, pgErr.ColumnName)
+			assert.Contains(t, pgErr.Message, "has token 9, the write ")
+		}
+		assert.Equal(t, "next", one[string](j, "SELECT body FROM "+table))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/postgres"
 )
@@ -115,4 +116,9 @@ func (j judge) begin() pgx.Tx {
 	require.NoError(j.t, err)
 	j.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
+}
+
+func startServer(t *testing.T, settings map[string]string) *pgserver.Server {
+	t.Helper()
+	return pgtest.StartServer(t, pgserver.Options{Settings: settings})
 }

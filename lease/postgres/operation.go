@@ -82,27 +82,22 @@ func statement(all []operation, wait string) (string, []any) {
 		}
 		return acquireSQL, []any{o.name, o.holder, o.id, o.ttl, o.key, o.metadata, o.lockDelay, o.minHold, o.maxLifetime, wait}
 	}
-	texts := func(of func(*operation) string) []string {
-		column := make([]string, len(all))
-		for i := range all {
-			column[i] = of(&all[i])
-		}
-		return column
-	}
-	numbers := func(of func(*operation) int64) []int64 {
-		column := make([]int64, len(all))
-		for i := range all {
-			column[i] = of(&all[i])
-		}
-		return column
-	}
 	return batchSQL, []any{
-		texts(func(o *operation) string { return o.name }), texts(func(o *operation) string { return o.holder }),
-		texts(func(o *operation) string { return o.id }), numbers(func(o *operation) int64 { return o.token }),
-		numbers(func(o *operation) int64 { return o.ttl }), texts(func(o *operation) string { return o.key }),
-		texts(func(o *operation) string { return o.metadata }), numbers(func(o *operation) int64 { return o.lockDelay }),
-		numbers(func(o *operation) int64 { return o.minHold }), numbers(func(o *operation) int64 { return o.maxLifetime }), wait,
+		column(all, func(o operation) string { return o.name }), column(all, func(o operation) string { return o.holder }),
+		column(all, func(o operation) string { return o.id }), column(all, func(o operation) int64 { return o.token }),
+		column(all, func(o operation) int64 { return o.ttl }), column(all, func(o operation) string { return o.key }),
+		column(all, func(o operation) string { return o.metadata }), column(all, func(o operation) int64 { return o.lockDelay }),
+		column(all, func(o operation) int64 { return o.minHold }), column(all, func(o operation) int64 { return o.maxLifetime }), wait,
 	}
+}
+
+// column returns a value of each, for unnest.
+func column[T, V any](all []T, of func(T) V) []V {
+	values := make([]V, len(all))
+	for i, one := range all {
+		values[i] = of(one)
+	}
+	return values
 }
 
 // encodeMetadata returns the JSON to store.

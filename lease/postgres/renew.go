@@ -13,23 +13,29 @@ const renewSQL = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.renew($1
 // that cannot be granted does not affect the others. If there are several requests, and another
 // transaction has locked the row of one of them, that request gets *lease.BusyError at once.
 func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
-	var b batch
 	results := make([]lease.RenewResult, len(all))
+	var index []int // of the requests that are sent
+	var requests []lease.RenewRequest
+	var metadata []*string // nil = unchanged
 	for i, r := range all {
-		if err := r.Validate(); err != nil {
-			results[i].Err = err
+		text, err := "", r.Validate()
+		if err == nil && r.Metadata != nil {
+			text, err = encodeMetadata(r.Metadata)
+		}
+		if results[i].Err = err; err != nil {
 			continue
 		}
-		if err := b.add(i, r); err != nil {
-			results[i].Err = err
+		index, requests, metadata = append(index, i), append(requests, r), append(metadata, nil)
+		if r.Metadata != nil {
+			metadata[len(metadata)-1] = &text
 		}
 	}
-	if len(b.index) == 0 {
+	if len(index) == 0 {
 		return results, nil
 	}
 	next := 0
 	err := s.answers(ctx, func(a answer) {
-		i := b.index[next]
+		i := index[next]
 		next++
 		switch a.outcome {
 		case done:
@@ -42,33 +48,11 @@ func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease
 		default:
 			_, _, results[i].Err = rules.Renew(a.row, a.seen, all[i])
 		}
-	}, renewSQL, b.names, b.holders, b.ids, b.tokens, b.ttls, s.wait, b.metadata)
+	}, renewSQL, column(requests, func(r lease.RenewRequest) string { return r.Name }), column(requests, func(r lease.RenewRequest) string { return r.Holder }),
+		column(requests, func(r lease.RenewRequest) string { return r.ID }), column(requests, func(r lease.RenewRequest) int64 { return int64(r.Token) }),
+		column(requests, func(r lease.RenewRequest) int64 { return micros(r.TTL) }), s.wait, metadata)
 	if err != nil {
 		return nil, err
 	}
 	return results, nil
-}
-
-// A batch holds requests column by column, for unnest.
-type batch struct {
-	index               []int // of the request
-	names, holders, ids []string
-	tokens, ttls        []int64
-	metadata            []*string // nil = unchanged
-}
-
-func (b *batch) add(i int, r lease.RenewRequest) error {
-	var metadata *string
-	if r.Metadata != nil {
-		text, err := encodeMetadata(r.Metadata)
-		if err != nil {
-			return err
-		}
-		metadata = &text
-	}
-	b.index = append(b.index, i)
-	b.names, b.holders, b.ids = append(b.names, r.Name), append(b.holders, r.Holder), append(b.ids, r.ID)
-	b.tokens, b.ttls = append(b.tokens, int64(r.Token)), append(b.ttls, micros(r.TTL))
-	b.metadata = append(b.metadata, metadata)
-	return nil
 }

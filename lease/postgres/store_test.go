@@ -2,9 +2,13 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +19,10 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/postgres"
 )
 
@@ -222,75 +229,6 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	assert.NotContains(t, err.Error(), "hunter2")
 }
 
-func TestListGoesThroughPagesInTheOrderOfBytes(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	s, j := newStore(t, dsn), newJudge(t, dsn)
-	acquire(t, s, "a", "h")
-	j.exec(`INSERT INTO pglatch_lease.locks SELECT (x.r).* FROM (
-		SELECT jsonb_populate_record(l, jsonb_build_object('name', n)) AS r FROM pglatch_lease.locks AS l,
-			(SELECT 'job-' || lpad(i::text, 5, '0') AS n FROM generate_series(1, 1200) AS i UNION VALUES ('Z'), ('job'), ('jobs'), ('ä'), ('job.')) AS names) AS x`)
-	names := func(r lease.ListRequest) (all []string) {
-		for record, err := range s.List(t.Context(), r) {
-			require.NoError(t, err)
-			all = append(all, record.Name)
-			_, err = s.Get(t.Context(), record.Name) // the iterator keeps no connection
-			require.NoError(t, err)
-			if len(all) == 3 && r.Limit == 0 && r.Prefix == "" && r.After == "" {
-				return all
-			}
-		}
-		return all
-	}
-	assert.Equal(t, []string{"Z", "a", "job"}, names(lease.ListRequest{}))
-	assert.Equal(t, []string{"job.", "jobs", "ä"}, names(lease.ListRequest{After: "job-01200"}))
-	assert.Equal(t, []string{"jobs"}, names(lease.ListRequest{Prefix: "jobs"}))
-	assert.Empty(t, names(lease.ListRequest{Prefix: "b"}))
-	jobs := names(lease.ListRequest{Prefix: "job-"})
-	require.Len(t, jobs, 1200)
-	assert.Equal(t, "job-01200", jobs[1199])
-	assert.Equal(t, jobs[100:800], names(lease.ListRequest{Prefix: "job-", After: jobs[99], Limit: 700}))
-}
-
-func TestManyAreRenewedAtOnce(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	s, j := newStore(t, dsn), newJudge(t, dsn)
-	var all []lease.RenewRequest
-	for i := range 20 {
-		all = append(all, lease.RenewRequest{Claim: acquire(t, s, fmt.Sprintf("n%d", 20-i), "h").Claim, TTL: 2 * ttl})
-	}
-	j.expire(all[3].Name)
-	require.NoError(t, s.Release(t.Context(), all[4].Claim))
-	all[5].Holder = "other"
-	all[6].Name = "unknown"
-	all[7].TTL = 0
-	results, err := s.RenewAll(t.Context(), all)
-	require.NoError(t, err)
-	require.Len(t, results, len(all))
-	for i, r := range results {
-		switch i {
-		case 3:
-			require.ErrorIs(t, r.Err, lease.ErrExpired)
-		case 4:
-			assert.Equal(t, &lease.StaleError{Name: all[i].Name, Released: true}, r.Err)
-		case 5:
-			assert.Equal(t, &lease.StaleError{Name: all[i].Name, Holder: true}, r.Err)
-		case 6:
-			require.ErrorIs(t, r.Err, lease.ErrNotFound)
-		case 7:
-			require.ErrorIs(t, r.Err, lease.ErrInvalid)
-		default:
-			require.NoError(t, r.Err)
-			assert.Equal(t, all[i].Claim, r.Lease.Claim)
-			assert.Equal(t, 2*ttl, r.Lease.Remaining)
-		}
-	}
-	results, err = s.RenewAll(t.Context(), nil)
-	require.NoError(t, err)
-	assert.Empty(t, results)
-}
-
 // A row that somebody keeps costs the lease whose it is one attempt, and the others nothing.
 // A vacuum that shortens the table, or a migration, has a lock of the whole table for a moment.
 func TestAnOperationWaitsForALockOfTheWholeTable(t *testing.T) {
@@ -345,4 +283,105 @@ func TestARenewalOfManyDoesNotWaitForARowThatAnotherTransactionHas(t *testing.T)
 	results, err = s.RenewAll(t.Context(), all)
 	require.NoError(t, err)
 	require.NoError(t, results[1].Err)
+}
+
+func TestManyAreRenewedInOneTransaction(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, j := newStore(t, dsn), newJudge(t, dsn)
+	var all []lease.RenewRequest
+	for i := range 50 {
+		all = append(all, lease.RenewRequest{Claim: acquire(t, s, fmt.Sprint(i), "h").Claim, TTL: 2 * ttl})
+	}
+	_, err := s.RenewAll(t.Context(), all)
+	require.NoError(t, err)
+	assert.Equal(t, 1, one[int](j, "SELECT count(DISTINCT xmin::text) FROM pglatch_lease.locks"))
+}
+
+func TestPostgresConformsToTheContract(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			if mode != "exec" {
+				pgtest.Long(t)
+			}
+			var databases sync.Map // of the stores
+			openOn := func(t *testing.T, dsn string) lease.Store {
+				t.Helper()
+				s := newStore(t, dsn+"&default_query_exec_mode="+mode)
+				databases.Store(lease.Store(s), dsn)
+				return s
+			}
+			leasetest.Run(t, leasetest.Harness{
+				New: func(t *testing.T) lease.Store {
+					t.Helper()
+					return openOn(t, pgtest.DSN(t))
+				},
+				Reopen: func(t *testing.T, store lease.Store) lease.Store {
+					t.Helper()
+					dsn, ok := databases.Load(store)
+					require.True(t, ok)
+					newJudge(t, dsn.(string)).exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+					store.(*postgres.Store).Close()
+					return openOn(t, dsn.(string))
+				},
+			})
+		})
+	}
+}
+
+// The operations of a batch share transactions.
+func TestABatchOfALockServerIsFewTransactions(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	_, h := servetest.Serve(t, leaseserver.Config{Store: newStore(t, dsn), MaxBody: 1 << 20})
+	j := newJudge(t, dsn)
+	const n = 500
+	send := func(operations []string) (results []struct {
+		Status int
+		Lease  struct {
+			ID    string `json:"lease_id"`
+			Token uint64 `json:"fencing_token"`
+		}
+		Problem map[string]any
+	},
+	) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/v1/batch", strings.NewReader(`{"operations":[`+strings.Join(operations, ",")+`]}`))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		response, err := h.Client().Do(r)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		data, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.Equal(t, 200, response.StatusCode, "%s", data)
+		var body struct{ Results json.RawMessage }
+		require.NoError(t, json.Unmarshal(data, &body))
+		require.NoError(t, json.Unmarshal(body.Results, &results))
+		require.Len(t, results, len(operations))
+		return results
+	}
+	transactions := func() int {
+		return one[int](j, `SELECT count(DISTINCT xmin::text) FROM pglatch_lease.locks WHERE name LIKE 'job %'`)
+	}
+	var acquires, renewals, releases []string
+	for i := range n {
+		acquires = append(acquires, fmt.Sprintf(`{"acquire":{"lock":"job %d","owner_id":"a","ttl_ms":60000,"idempotency_key":"k"}}`, i))
+	}
+	for i, r := range send(acquires) {
+		require.Equal(t, 200, r.Status, r.Problem)
+		claim := fmt.Sprintf(`{"lock":"job %d","owner_id":"a","lease_id":%q,"fencing_token":%d`, i, r.Lease.ID, r.Lease.Token)
+		renewals, releases = append(renewals, `{"renew":`+claim+`,"ttl_ms":90000}}`), append(releases, `{"release":`+claim+`}}`)
+	}
+	assert.Less(t, transactions(), n, "how many share one depends on how busy the machine is")
+	for _, r := range send(renewals) {
+		require.Equal(t, 200, r.Status, r.Problem)
+	}
+	assert.Equal(t, 1, transactions(), "they are one statement")
+	for _, r := range send(releases) {
+		require.Equal(t, 200, r.Status, r.Problem)
+	}
+	assert.Less(t, transactions(), n, "how many share one depends on how busy the machine is")
 }

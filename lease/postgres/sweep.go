@@ -23,7 +23,7 @@ const (
 // changing are left for the next sweep. After an error, the result has the counts of the
 // transactions that succeeded before it.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
-	return rules.Transactions(r, sweepBatch, 0, func(retention time.Duration, limit int, total *lease.SweepResult) (int, error) {
+	return rules.Transactions(r, sweepBatch, func(retention time.Duration, limit int, total *lease.SweepResult) (int, error) {
 		var touched, expired, removed int
 		err := s.rows(ctx, func(row pgx.CollectableRow) error {
 			return row.Scan(&touched, &expired, &removed)

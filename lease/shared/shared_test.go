@@ -73,10 +73,8 @@ func TestWithoutTheGateAReaderIsBesideAWriter(t *testing.T) { // the control of 
 	l := locker(t, broken{leasetest.NewStore(), func(slot int) bool { return slot == 0 }})
 	w := ask("writer", 0)
 	w.Exclusive = true
-	writer, err := l.Acquire(t.Context(), w, 0)
-	require.NoError(t, err)
-	reader, err := l.Acquire(t.Context(), ask("reader", 0), 0)
-	require.NoError(t, err)
+	writer := acquire(t, l, w, 0)
+	reader := acquire(t, l, ask("reader", 0), 0)
 	assert.ErrorContains(t, judge.Holds([]judge.Hold{sharetest.Hold(writer, true), sharetest.Hold(reader, false)}, shared.MaxSlots), "is beside")
 }
 
@@ -85,8 +83,7 @@ func TestWithoutSlotsThereAreMoreThanN(t *testing.T) { // the control of the sui
 	l := locker(t, broken{leasetest.NewStore(), func(slot int) bool { return slot > 0 }})
 	var holds []judge.Hold
 	for range 3 {
-		s, err := l.Acquire(t.Context(), ask("a", 2), 0)
-		require.NoError(t, err)
+		s := acquire(t, l, ask("a", 2), 0)
 		holds = append(holds, sharetest.Hold(s, false))
 	}
 	require.NoError(t, judge.Holds(holds, 3))
@@ -156,8 +153,7 @@ func TestNamesOfOtherLocksHideNobodyFromAWriter(t *testing.T) {
 		store := leasetest.NewStore()
 		l := locker(t, store)
 		for range 12 {
-			_, err := l.Acquire(t.Context(), ask("reader", 0), 0)
-			require.NoError(t, err)
+			acquire(t, l, ask("reader", 0), 0)
 		}
 		holders, err := l.Holders(t.Context(), "job")
 		require.NoError(t, err)
@@ -195,26 +191,29 @@ func TestASlotCostsAsMuchHoweverManyTheHolderHas(t *testing.T) {
 		asked = 0
 		r := ask("pool", slots)
 		r.AcquireRequest = request(i)
-		s, err := l.Acquire(t.Context(), r, 0)
-		require.NoError(t, err)
+		s := acquire(t, l, r, 0)
 		assert.Equal(t, i+1, s.Slot)
 		assert.Equal(t, 2, asked, "of the gate and of the slot")
 		assert.Equal(t, r.Metadata, s.Metadata, "what the request said, and nothing else")
 		if i%2 == 0 { // who changes metadata takes away what tells whose slot it is
 			continue
 		}
-		again, err := l.Acquire(t.Context(), r, 0)
-		require.NoError(t, err)
+		again := acquire(t, l, r, 0)
 		assert.Equal(t, s.Claim, again.Claim)
 		assert.Equal(t, s.Metadata, again.Metadata)
 	}
 	r := ask("pool", slots)
 	r.AcquireRequest = request(slots - 1)
-	first, err := l.Acquire(t.Context(), r, 0)
+	first := acquire(t, l, r, 0)
+	_, err := store.Renew(t.Context(), lease.RenewRequest{Claim: first.Claim, TTL: time.Hour, Metadata: map[string]string{}})
 	require.NoError(t, err)
-	_, err = store.Renew(t.Context(), lease.RenewRequest{Claim: first.Claim, TTL: time.Hour, Metadata: map[string]string{}})
-	require.NoError(t, err)
-	again, err := l.Acquire(t.Context(), r, 0)
-	require.NoError(t, err)
+	again := acquire(t, l, r, 0)
 	assert.Equal(t, first.Claim, again.Claim)
+}
+
+func acquire(tb testing.TB, l *shared.Locker, r shared.Request, wait time.Duration) shared.Share {
+	tb.Helper()
+	s, err := l.Acquire(tb.Context(), r, wait)
+	require.NoError(tb, err)
+	return s
 }

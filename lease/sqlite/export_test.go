@@ -3,10 +3,18 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"strings"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/configdoc"
+	"github.com/pglatch/pglatch/internal/test/frozen"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/gather"
 )
 
 // OpenAt opens a store while the wall clock shows a time.
@@ -48,14 +56,6 @@ func OpenWithoutEra(ctx context.Context, path string, cfg Config) (*Store, error
 func OpenLimited(ctx context.Context, path, pages string) (*Store, error) {
 	return open(ctx, path, Config{}, settings{pragmas: []string{"max_page_count(" + pages + ")"}})
 }
-
-// OpenSweeping opens a store whose sweeps begin transactions for so long.
-func OpenSweeping(ctx context.Context, path string, sweep time.Duration) (*Store, error) {
-	return open(ctx, path, Config{}, settings{sweep: sweep})
-}
-
-// SweepSize is how many names a sweep decides in one transaction.
-const SweepSize = sweepSize
 
 // OpenOnVFS opens a store whose files have this VFS of SQLite, and which syncs by a function of
 // the test what it writes itself.
@@ -132,4 +132,51 @@ func (s *Store) Plans(ctx context.Context) ([]string, error) {
 		}
 	}
 	return plans, nil
+}
+
+func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
+	t.Parallel()
+	config, err := Config{}.withDefaults()
+	require.NoError(t, err)
+	configdoc.Check(t, config)
+}
+
+// A file of another version is refused (ErrForeign), so every change needs a new version, and a way to it.
+func TestTheTablesOfTheFileAreFrozen(t *testing.T) {
+	t.Parallel()
+	facts := []string{fmt.Sprintf("application_id %#x, user_version %d", applicationID, schemaVersion)}
+	table := ""
+	for line := range strings.Lines(schema) {
+		line = strings.Join(strings.Fields(line), " ")
+		if strings.HasPrefix(line, "CREATE ") {
+			table = strings.TrimSuffix(line, " (")
+		}
+		facts = append(facts, table+" | "+line)
+	}
+	frozen.Check(t, "tables", facts)
+}
+
+func TestTheNumberOfRequestsThatWaitIsBounded(t *testing.T) {
+	t.Parallel()
+	flies, goOn := make(chan struct{}, 1), make(chan struct{})
+	var s Store
+	flights := 0
+	s.requests = gather.Group[*request]{Flights: 1, Most: maxBatch, Fly: func(take func() []*request) {
+		require.LessOrEqual(t, len(take()), maxBatch)
+		if flights++; flights == 1 {
+			flies <- struct{}{}
+			<-goOn
+		}
+	}}
+	require.NoError(t, s.add(&request{}))
+	<-flies
+	for range maxWaiting {
+		require.NoError(t, s.add(&request{}))
+	}
+	require.ErrorIs(t, s.add(&request{}), lease.ErrBusy)
+	close(goOn)
+	s.requests.Close()
+	require.Zero(t, s.requests.Length())
+	require.Equal(t, 1+maxWaiting/maxBatch, flights)
+	require.Equal(t, ErrClosed, s.add(&request{}))
 }

@@ -21,7 +21,6 @@ type settings struct {
 	pragmas []string
 	sync    func(*os.File) error // nil = (*os.File).Sync
 	vfs     string               // "" = SQLite's
-	sweep   time.Duration        // of rules.Transactions
 }
 
 // Open opens the store in the file at path. It creates the file if its directory exists. Open reads
@@ -81,7 +80,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if err != nil {
 		return nil, errors.Join(explain("open", path, err), w.close())
 	}
-	s := &Store{writer: w, reader: reader, sweepTime: set.sweep}
+	s := &Store{writer: w, reader: reader}
 	s.requests = gather.Group[*request]{Flights: 1, Most: maxBatch, Fly: s.fly}
 	s.close = sync.OnceValue(func() error {
 		s.closed.Store(true)

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/gather"
@@ -17,12 +16,11 @@ import (
 // operation stops waiting: if its request has not begun yet, the request is dropped; otherwise
 // the outcome is unknown.
 type Store struct {
-	writer    *writer
-	reader    *reader
-	requests  gather.Group[*request]
-	closed    atomic.Bool // or being closed
-	sweepTime time.Duration
-	close     func() error // once
+	writer   *writer
+	reader   *reader
+	requests gather.Group[*request]
+	closed   atomic.Bool  // or being closed
+	close    func() error // once
 }
 
 var (

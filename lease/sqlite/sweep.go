@@ -17,7 +17,7 @@ const sweepSize = 32
 // names were read, or 10 ms have passed. Last, it counts the held leases. If a transaction fails,
 // the result has the counts of the transactions before it.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
-	return rules.Transactions(r, sweepSize, s.sweepTime, func(retention time.Duration, limit int, total *lease.SweepResult) (int, error) {
+	return rules.Transactions(r, sweepSize, func(retention time.Duration, limit int, total *lease.SweepResult) (int, error) {
 		return s.sweepSome(ctx, retention, limit, total)
 	}, func() (int, error) {
 		var held int

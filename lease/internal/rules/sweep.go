@@ -30,15 +30,14 @@ func Sweep(row Row, now time.Time, retention time.Duration) Sweeping {
 	return s
 }
 
-// sweepTime is the time after which a sweep begins no further transaction, unless a test sets
-// another.
+// sweepTime is the time after which a sweep begins no further transaction.
 const sweepTime = 10 * time.Millisecond
 
-// Transactions sweeps in transactions of at most size names. After bound (0 = 10 ms) it begins no
+// Transactions sweeps in transactions of at most size names. After 10 ms it begins no
 // further transaction, so that the cost of a sweep does not grow with the backlog. sweep makes one
 // transaction, adds its counts to total, and returns how many names were due. Last, held counts the
 // held leases. After an error, the result has the counts of the transactions before it.
-func Transactions(r lease.SweepRequest, size int, bound time.Duration,
+func Transactions(r lease.SweepRequest, size int,
 	sweep func(retention time.Duration, limit int, total *lease.SweepResult) (due int, err error), held func() (int, error),
 ) (total lease.SweepResult, err error) {
 	if err := r.Validate(); err != nil {
@@ -54,7 +53,7 @@ func Transactions(r lease.SweepRequest, size int, bound time.Duration,
 		}
 		left -= due
 		more = due == limit
-		if time.Since(began) >= cmp.Or(bound, sweepTime) {
+		if time.Since(began) >= sweepTime {
 			break
 		}
 	}

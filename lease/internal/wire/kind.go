@@ -71,7 +71,7 @@ func KindOf(err error) Kind {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return KindOfType(r.typ)
 	}
-	if e, ok := errors.AsType[*lease.InvalidError](err); ok && numeric(e.Field) {
+	if e, ok := errors.AsType[*lease.InvalidError](err); ok && fieldOf(e.Field).numeric {
 		return KindOfType(TypeOutOfRange)
 	}
 	for _, k := range kinds {

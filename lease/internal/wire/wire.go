@@ -3,6 +3,8 @@
 package wire
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
@@ -31,10 +33,7 @@ const JSONType = "application/json"
 const MaxPage = 1000
 
 // fields maps the contract's names to those on the wire. Numeric fields can be out of range.
-var fields = [...]struct {
-	contract, wire string
-	numeric        bool
-}{
+var fields = []field{
 	{"Name", fieldLock, false},
 	{"Holder", fieldOwner, false},
 	{"ID", fieldID, false},
@@ -56,32 +55,22 @@ var fields = [...]struct {
 	{"Reason", "reason", false},
 }
 
-func fieldName(contract string) string {
-	for _, f := range fields {
-		if f.contract == contract {
-			return f.wire
-		}
-	}
-	return contract
+type field struct {
+	contract, wire string
+	numeric        bool
 }
 
-func contractName(wire string) string {
-	for _, f := range fields {
-		if f.wire == wire {
-			return f.contract
-		}
+// fieldOf returns the field that has a name; the zero field if there is none.
+func fieldOf(name string) field {
+	if i := slices.IndexFunc(fields, func(f field) bool { return f.contract == name || f.wire == name }); i >= 0 {
+		return fields[i]
 	}
-	return wire
+	return field{}
 }
 
-func numeric(contract string) bool {
-	for _, f := range fields {
-		if f.contract == contract {
-			return f.numeric
-		}
-	}
-	return false
-}
+func fieldName(contract string) string { return cmp.Or(fieldOf(contract).wire, contract) }
+
+func contractName(wire string) string { return cmp.Or(fieldOf(wire).contract, wire) }
 
 // An AcquireBody is the body of an acquire.
 type AcquireBody struct {

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"runtime"
 	"sync"
 	"testing"
@@ -11,8 +13,59 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
+	"github.com/pglatch/pglatch/internal/test/configdoc"
 	"github.com/pglatch/pglatch/lease"
 )
+
+// A NextVersion is a program with the next version of the schema.
+type NextVersion struct{ schema pgtable.Schema }
+
+// Next returns a program whose version of the schema is this one's with a change.
+func Next(change string) NextVersion {
+	next := schema
+	next.Version++
+	next.SQL += change
+	return NextVersion{next}
+}
+
+// New is the program's New.
+func (v NextVersion) New(config Config) (*Store, error) {
+	s, err := New(config)
+	if err != nil {
+		return nil, err
+	}
+	s.schema = v.schema
+	return s, nil
+}
+
+// Guard is the program's Guard.
+func (v NextVersion) Guard(ctx context.Context, tx PgxTx, c lease.Claim) error {
+	return guardOf(c, v.schema.Version).Guard(ctx, pgsession.FromPgx(tx))
+}
+
+func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
+	t.Parallel()
+	config, err := Config{DSN: "postgres://localhost/shop"}.validated()
+	require.NoError(t, err)
+	configdoc.Check(t, config, "DSN")
+}
+
+// A session that is ended while it connects, and a server that goes away then, are no reason
+// to give up for good.
+func TestAConnectionThatFailsInTheMakingIsBusyUnlessTheServerRefusesIt(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		&pgconn.PgError{Code: "57P01"}, &pgconn.PgError{Code: "57P02"}, &pgconn.PgError{Code: "57P03"}, &pgconn.PgError{Code: "53300"},
+		&pgconn.PgError{Code: "08006"}, io.ErrUnexpectedEOF, io.EOF, &net.OpError{Op: "dial", Err: errors.New("refused")},
+	} {
+		assert.ErrorIs(t, unreachable(err), lease.ErrBusy, "%v", err)
+	}
+	for _, err := range []error{&pgconn.PgError{Code: "28P01"}, &pgconn.PgError{Code: "3D000"}, &pgconn.PgError{Code: "42501"}} {
+		assert.ErrorIs(t, unreachable(err), lease.ErrNotReady, "%v", err)
+	}
+}
 
 // A server takes statements one after the other, and lets a test answer them. It is its
 // own connection.

@@ -3,6 +3,8 @@ package shared_test
 import (
 	"context"
 	"errors"
+	"iter"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/shared"
@@ -57,10 +60,8 @@ func TestAReaderThatIsPausedAtTheGateIsNotBesideTheWriterThatCameMeanwhile(t *te
 			var writer shared.Share
 			paused := hooked{Store: store, beforeAcquire: func(r lease.AcquireRequest) {
 				if slotOf(r.Name) > 0 && writer.ID == "" {
-					time.Sleep(shared.DefaultGateTTL)
-					var err error
-					writer, err = other.Acquire(t.Context(), w, 0)
-					require.NoError(t, err)
+					bubble.Sleep(shared.DefaultGateTTL)
+					writer = acquire(t, other, w, 0)
 				}
 			}}
 			r := ask("reader", 0)
@@ -71,8 +72,7 @@ func TestAReaderThatIsPausedAtTheGateIsNotBesideTheWriterThatCameMeanwhile(t *te
 			require.NoError(t, err)
 			assert.Equal(t, key != "", record.State == lease.Held, "with a key another sending can have it")
 			require.NoError(t, store.Release(t.Context(), writer.Claim))
-			reader, err := other.Acquire(t.Context(), r, 0)
-			require.NoError(t, err)
+			reader := acquire(t, other, r, 0)
 			assert.Greater(t, reader.Fence, writer.Fence)
 			assert.Equal(t, 1, reader.Slot)
 		})
@@ -87,10 +87,8 @@ func TestAWriterThatIsPausedAtTheGateIsNotBesideTheReaderThatCameMeanwhile(t *te
 		var reader shared.Share
 		paused := renewing{Store: store, before: func() {
 			if reader.ID == "" {
-				time.Sleep(shared.DefaultGateTTL)
-				var err error
-				reader, err = other.Acquire(t.Context(), ask("reader", 0), 0)
-				require.NoError(t, err)
+				bubble.Sleep(shared.DefaultGateTTL)
+				reader = acquire(t, other, ask("reader", 0), 0)
 			}
 		}}
 		w := ask("writer", 0)
@@ -122,14 +120,12 @@ func TestAWriterEndsALeaseThatHasExpiredBeforeItIsAlone(t *testing.T) {
 		l := locker(t, store)
 		r := ask("reader", 0)
 		r.TTL = time.Second
-		reader, err := l.Acquire(t.Context(), r, 0)
-		require.NoError(t, err)
-		time.Sleep(time.Second)
+		reader := acquire(t, l, r, 0)
+		bubble.Sleep(time.Second)
 		w := ask("writer", 0)
 		w.Exclusive = true
-		_, err = l.Acquire(t.Context(), w, 0)
-		require.NoError(t, err)
-		_, err = store.Renew(t.Context(), lease.RenewRequest{Claim: reader.Claim, TTL: time.Second})
+		acquire(t, l, w, 0)
+		_, err := store.Renew(t.Context(), lease.RenewRequest{Claim: reader.Claim, TTL: time.Second})
 		require.ErrorIs(t, err, lease.ErrStale, "an expired lease alone could be renewed by one who began in time")
 	})
 }
@@ -144,8 +140,7 @@ func TestAnAnswerToAReleaseOfTheGateThatIsLostLosesNoShare(t *testing.T) {
 			}
 			return nil
 		}}
-		s, err := locker(t, store).Acquire(t.Context(), ask("a", 1), 0)
-		require.NoError(t, err)
+		s := acquire(t, locker(t, store), ask("a", 1), 0)
 		assert.Equal(t, 1, s.Slot)
 		assert.Equal(t, 3, lost)
 	})
@@ -155,14 +150,12 @@ func TestAnExclusiveRequestThatGivesUpLetsOthersIn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := locker(t, leasetest.NewStore())
-		_, err := l.Acquire(t.Context(), ask("reader", 0), 0)
-		require.NoError(t, err)
+		acquire(t, l, ask("reader", 0), 0)
 		w := ask("writer", 0)
 		w.Exclusive = true
-		_, err = l.Acquire(t.Context(), w, 3*shared.DefaultGateTTL)
+		_, err := l.Acquire(t.Context(), w, 3*shared.DefaultGateTTL)
 		require.ErrorIs(t, err, lease.ErrHeld)
-		_, err = l.Acquire(t.Context(), ask("reader 2", 0), 0)
-		require.NoError(t, err)
+		acquire(t, l, ask("reader 2", 0), 0)
 
 		w.IdempotencyKey = "j"
 		_, err = l.Acquire(t.Context(), w, 0)
@@ -175,9 +168,8 @@ func TestAnExclusiveRequestThatGivesUpLetsOthersIn(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrHeld)
 		_, err = l.Acquire(t.Context(), ask("reader 3", 0), 0)
 		require.ErrorIs(t, err, lease.ErrHeld)
-		time.Sleep(shared.DefaultGateTTL)
-		_, err = l.Acquire(t.Context(), ask("reader 3", 0), 0)
-		require.NoError(t, err)
+		bubble.Sleep(shared.DefaultGateTTL)
+		acquire(t, l, ask("reader 3", 0), 0)
 	})
 }
 
@@ -189,8 +181,7 @@ func TestARequestWhoseContextEndsLeavesTheGateAndItsSlot(t *testing.T) {
 		ending := hooked{Store: store, beforeRelease: func(lease.Claim) { cancel() }}
 		_, err := locker(t, ending).Acquire(ctx, ask("a", 1), 0)
 		require.ErrorIs(t, err, context.Canceled)
-		s, err := locker(t, store).Acquire(t.Context(), ask("b", 1), 0)
-		require.NoError(t, err)
+		s := acquire(t, locker(t, store), ask("b", 1), 0)
 		assert.Equal(t, 1, s.Slot)
 
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute-time.Second)
@@ -198,7 +189,76 @@ func TestARequestWhoseContextEndsLeavesTheGateAndItsSlot(t *testing.T) {
 		_, err = locker(t, store).Acquire(ctx, ask("c", 1), -1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NoError(t, store.Release(t.Context(), s.Claim))
-		_, err = locker(t, store).Acquire(t.Context(), ask("d", 1), 0)
-		require.NoError(t, err)
+		acquire(t, locker(t, store), ask("d", 1), 0)
 	})
+}
+
+// A slow store takes a time for each operation, and carries it out at the end.
+type slow struct {
+	lease.Store
+	takes      time.Duration
+	refuses    bool // it refuses to renew gates
+	operations *atomic.Int32
+}
+
+func (s slow) pass() {
+	s.operations.Add(1)
+	bubble.Sleep(s.takes)
+}
+
+func (s slow) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	s.pass()
+	return s.Store.Acquire(ctx, r)
+}
+
+func (s slow) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
+	s.pass()
+	if s.refuses && slotOf(r.Name) == 0 {
+		return lease.Lease{}, errors.New("no")
+	}
+	return s.Store.Renew(ctx, r)
+}
+
+func (s slow) Release(ctx context.Context, c lease.Claim) error {
+	s.pass()
+	return s.Store.Release(ctx, c)
+}
+
+func (s slow) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+	s.pass()
+	return s.Store.List(ctx, r)
+}
+
+// The operations of one passage together take longer than the gate's usual TTL. They are: the acquire
+// of the gate, the list, the acquire of the slot, the release of the gate, and the renewal that
+// records the fence. The gate's renewal runs beside one of them.
+func TestAShareOfASlowStoreTakesFiveOperations(t *testing.T) {
+	t.Parallel()
+	const takes = 1800 * time.Millisecond
+	for name, refuses := range map[string]bool{"the gate is renewed": false, "control: it cannot be renewed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := slow{Store: leasetest.NewStore(), takes: takes, refuses: refuses, operations: new(atomic.Int32)}
+				l := locker(t, store)
+				acquire := func(key string) (took time.Duration, operations int) {
+					r := ask("reader", 2)
+					r.IdempotencyKey = key
+					began, before := time.Now(), store.operations.Load()
+					acquire(t, l, r, 0)
+					return time.Since(began), int(store.operations.Load() - before)
+				}
+				took, operations := acquire("first")
+				if refuses {
+					assert.Greater(t, took, 5*takes)
+					return
+				}
+				assert.Equal(t, 5*takes, took)
+				assert.Equal(t, 6, operations)
+				took, operations = acquire("second") // its gate lasts long enough from the start
+				assert.Equal(t, 5*takes, took)
+				assert.Equal(t, 5, operations)
+			})
+		})
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/lease/internal/gather"
 )
 
@@ -69,7 +70,7 @@ func TestWhatComesDuringFlightsGoesOutInTheNext(t *testing.T) {
 		require.Equal(t, 5, s.Length())
 		require.True(t, s.Drop(4))
 		require.False(t, s.Drop(1), "it is under way")
-		time.Sleep(time.Hour)
+		bubble.Sleep(time.Hour)
 		require.Len(t, s.all(), 2, "the control of patience")
 		s.landOne()
 		s.landOne()
@@ -89,9 +90,9 @@ func TestNothingWaitsForAFlightThatIsOverdue(t *testing.T) {
 		s.add(t, 1)
 		s.add(t, 2)
 		s.add(t, 3, 4)
-		time.Sleep(time.Second - 1)
+		bubble.Sleep(time.Second - 1)
 		require.Len(t, s.all(), 2)
-		time.Sleep(time.Nanosecond)
+		bubble.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.Equal(t, [][]int{{3, 4}}, s.all()[2:])
 		s.add(t, 5)
@@ -126,15 +127,15 @@ func TestPatienceGrowsWithTheTimeThatFlightsTake(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSky(time.Second)
 			s.add(t, 1)
-			time.Sleep(took)
+			bubble.Sleep(took)
 			s.landOne()
 			s.add(t, 2)
 			s.add(t, 3)
 			s.add(t, 4)
-			time.Sleep(patience - 1)
+			bubble.Sleep(patience - 1)
 			synctest.Wait()
 			require.Len(t, s.all(), 3)
-			time.Sleep(time.Nanosecond)
+			bubble.Sleep(time.Nanosecond)
 			synctest.Wait()
 			require.Equal(t, [][]int{{4}}, s.all()[3:])
 			for range 3 {
