@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/turns"
 )
 
@@ -82,19 +85,6 @@ func TestNumbersFollowTheCommits(t *testing.T) {
 			assert.Equal(t, "first slow fast", b.bodies(t), "slow was committed first")
 		})
 	}
-}
-
-func TestARolledBackSendLeavesNothing(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	tx := b.begin(t)
-	ticket, err := b.put(t, tx, "a", "1")
-	require.NoError(t, err)
-	require.NoError(t, tx.Rollback(t.Context()))
-	assert.True(t, b.empty(t))
-	outcome, err := b.Look(t.Context(), ticket)
-	require.NoError(t, err)
-	assert.Equal(t, turns.Unknown, outcome.State)
 }
 
 func TestAResendDoesNothingAndReturnsTheFirstTicket(t *testing.T) {
@@ -262,68 +252,6 @@ func TestASendOfPgxIsOneStatement(t *testing.T) {
 	require.ErrorIs(t, err, turns.ErrNoTransaction)
 }
 
-func TestABusyEntityCanRefuseMessages(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, func(c *turns.Config) { c.RefuseBusy = true })
-	b.send(t, "a", "1", "m1")
-	tx := b.begin(t)
-	_, err := b.put(t, tx, "a", "2")
-	require.ErrorIs(t, err, turns.ErrBusy)
-	ticket, err := b.Send(t.Context(), tx, key(t, "a"), turns.Message{ID: "m1"})
-	require.NoError(t, err, "a resend is none")
-	assert.True(t, ticket.Again)
-	require.NoError(t, tx.Rollback(t.Context()))
-	stop := b.serve(t, func(context.Context, *turns.Turn) error { return nil })
-	await.Until(t, await.Soon, func() bool { return b.empty(t) })
-	stop()
-	b.send(t, "a", "3")
-}
-
-func TestOppositeOrdersAreADeadlockAndSendManySorts(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, func(c *turns.Config) { c.SendWait = time.Hour })
-	first, second := b.begin(t), b.begin(t)
-	_, err := b.put(t, first, "a", "1")
-	require.NoError(t, err)
-	_, err = b.put(t, second, "b", "1")
-	require.NoError(t, err)
-	errs := make(chan error, 2)
-	for tx, entity := range map[pgx.Tx]string{first: "b", second: "a"} {
-		go func() {
-			_, err := b.put(t, tx, entity, "2")
-			if err != nil {
-				_ = tx.Rollback(context.WithoutCancel(t.Context()))
-			}
-			errs <- err
-		}()
-	}
-	victim, other := await.Receive(t, await.Soon, errs), await.Receive(t, await.Soon, errs)
-	if victim == nil {
-		victim, other = other, victim
-	}
-	require.ErrorIs(t, victim, turns.ErrDeadlock)
-	require.NoError(t, other)
-	for _, tx := range []pgx.Tx{first, second} {
-		_ = tx.Rollback(t.Context())
-	}
-
-	envelopes := []turns.Envelope{
-		{Entity: key(t, "b"), Message: turns.Message{Body: []byte("b1")}},
-		{Entity: key(t, "a"), Message: turns.Message{Body: []byte("a1")}},
-		{Entity: key(t, "b"), Message: turns.Message{Body: []byte("b2")}},
-	}
-	tickets, err := b.SendMany(t.Context(), b.begin(t), envelopes)
-	require.NoError(t, err)
-	assert.Less(t, tickets[1].Number, tickets[0].Number, "a comes before b")
-	assert.Less(t, tickets[0].Number, tickets[2].Number)
-	many := make([]turns.Envelope, turns.MaxEntities+1)
-	for i := range many {
-		many[i].Entity = conversations.ID(int64(i))
-	}
-	_, err = b.SendMany(t.Context(), b.begin(t), many)
-	require.ErrorIs(t, err, turns.ErrLimit)
-}
-
 func TestSQLSendsToo(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -416,4 +344,76 @@ func TestTheCostDoesNotGrowWithTheDepth(t *testing.T) {
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	assert.Contains(t, strings.Join(lines, "\n"), "Sort")
+}
+
+func TestADeadLetterThatIsRetriedDuringALaterTurnHasItsTurn(t *testing.T) {
+	t.Parallel()
+	for name, control := range map[string]bool{"taken": false, "control: the commit passes over it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, func(c *turns.Config) { c.MaxAttempts = 1 })
+			if control {
+				without(t, b.pool, map[string]string{"m.number < last ORDER BY": "false ORDER BY"})
+			}
+			var retried atomic.Bool
+			handled := make(chan string, 10)
+			first := b.send(t, "a", "1")
+			b.send(t, "a", "2") // waits while 1 dies, so that the row of the entity stays
+			b.serve(t, func(_ context.Context, turn *turns.Turn) error {
+				text := texts(turn.Messages())
+				if text == "1" && !retried.Load() {
+					return errors.New("no model")
+				}
+				if text == "2" {
+					retried.Store(true)
+					require.NoError(t, b.Retry(t.Context(), first.Number))
+				}
+				handled <- text
+				return nil
+			})
+			assert.Equal(t, "2", await.Receive(t, await.Soon, handled))
+			if !control {
+				assert.Equal(t, "1", await.Receive(t, await.Soon, handled))
+				return
+			}
+			// No row says that the entity has a message: no turn takes it.
+			await.Until(t, await.Soon, func() bool { return one[int](t, b.pool, "SELECT count(*) FROM pglatch_turns.entities") == 0 })
+			assert.Equal(t, 1, one[int](t, b.pool, "SELECT count(*) FROM pglatch_turns.messages"))
+		})
+	}
+}
+
+func TestDeadLettersAreKeptForATime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	exec(t, b.pool, `INSERT INTO pglatch_turns.dead (mailbox, number, entity, position, id, trace, sent_at, body, attempts, error, died_at)
+		SELECT 'chat', n, 'a', n, '', '', now(), '', 1, '', now() - n * interval '1 hour' FROM generate_series(1, 3) AS n`)
+	exec(t, b.pool, "SELECT pglatch_turns.sweep('chat', interval '90 minutes')")
+	letters, err := b.DeadLetters(t.Context(), key(t, "a"), 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	require.EqualValues(t, 1, letters[0].Message.Number, "the control: it is not old enough")
+}
+
+func TestWhatATurnTookLaterDoesNotDieWithIt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *turns.Config) { c.MaxAttempts = 1; c.Batch = 10 })
+	handled := make(chan string, 1)
+	b.serve(t, func(ctx context.Context, turn *turns.Turn) error {
+		if texts(turn.Messages()) != "bad" {
+			handled <- texts(turn.Messages())
+			return nil
+		}
+		b.send(t, "a", "later")
+		more, err := turn.More(ctx)
+		assert.NoError(t, err)
+		assert.Equal(t, "later", texts(more))
+		return errors.New("no model")
+	})
+	b.send(t, "a", "bad")
+	assert.Equal(t, "later", await.Receive(t, await.Soon, handled))
+	letters, err := b.DeadLetters(t.Context(), namespace.Key{}, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	assert.Equal(t, "bad", string(letters[0].Message.Body))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/turns"
 )
@@ -28,80 +26,6 @@ func (b *bench) count(tb testing.TB) int {
 func (b *bench) empty(tb testing.TB) bool {
 	tb.Helper()
 	return one[int](tb, b.pool, "SELECT (SELECT count(*) FROM pglatch_turns.entities) + (SELECT count(*) FROM pglatch_turns.messages)") == 0
-}
-
-func TestMessagesOfEachEntityAreHandledOnceInOrderOnTwoNodes(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.logged(t)
-	const entities, each = 10, 12
-	var busy sync.Map
-	var overlaps atomic.Int32
-	handler := func(ctx context.Context, turn *turns.Turn) error {
-		if _, loaded := busy.LoadOrStore(turn.Entity().Entity(), true); loaded {
-			overlaps.Add(1)
-		}
-		defer busy.Delete(turn.Entity().Entity())
-		return turn.Commit(ctx, write(ctx, turn))
-	}
-	b.serve(t, handler)
-	other := b.config
-	other.Locker = newLocker(t, b.dsn)
-	box, err := turns.Open(t.Context(), other)
-	require.NoError(t, err)
-	serve(t, box, handler)
-	var senders sync.WaitGroup
-	for i := range entities {
-		senders.Go(func() {
-			for j := range each {
-				b.send(t, fmt.Sprintf("c%d", i), fmt.Sprint(j))
-			}
-		})
-	}
-	senders.Wait()
-	await.Until(t, await.Patience, func() bool { return b.count(t) == entities*each && b.empty(t) }, "all are handled")
-	assert.Zero(t, overlaps.Load())
-	assert.Zero(t, one[int](t, b.pool, `SELECT count(*) FROM (SELECT body::int - lag(body::int, 1, -1) OVER (PARTITION BY entity ORDER BY n) AS step FROM log) s WHERE step <> 1`))
-}
-
-func TestATurnHoldsTheMutexOfItsEntity(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	entered, leave := make(chan context.Context), make(chan struct{})
-	b.serve(t, func(ctx context.Context, _ *turns.Turn) error {
-		entered <- ctx
-		<-leave
-		return nil
-	})
-	b.send(t, "a", "1")
-	ctx := await.Receive(t, await.Soon, entered)
-	locker := newLocker(t, b.dsn)
-	_, err := locker.TryAcquire(t.Context(), key(t, "a"))
-	require.ErrorIs(t, err, advisory.ErrHeld)
-	_, err = b.config.Locker.Acquire(ctx, key(t, "a"))
-	require.ErrorIs(t, err, advisory.ErrReentrant, "the context carries the lock")
-	close(leave)
-	await.Until(t, await.Soon, func() bool { return b.empty(t) })
-
-	// The other way round: no turn begins while somebody else has the mutex.
-	lock, err := locker.Acquire(t.Context(), key(t, "a"))
-	require.NoError(t, err)
-	b.send(t, "a", "2")
-	b.send(t, "b", "3")
-	ctx = await.Receive(t, await.Soon, entered, "that of b")
-	require.Error(t, b.holds(ctx, t, "b"))
-	require.NoError(t, lock.Release())
-	await.Receive(t, await.Soon, entered, "that of a")
-}
-
-// holds returns an error if the context carries the lock of an entity.
-func (b *bench) holds(ctx context.Context, tb testing.TB, entity string) error {
-	tb.Helper()
-	lock, err := b.config.Locker.TryAcquire(ctx, key(tb, entity))
-	if err == nil {
-		_ = lock.Release()
-	}
-	return err
 }
 
 func TestAFailedAttemptIsRepeatedUntilItIsADeadLetter(t *testing.T) {
@@ -153,45 +77,6 @@ type hostileError struct{}
 
 func (hostileError) Error() string { panic("no text") }
 
-func TestADeadLetterCanStopItsEntity(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, func(c *turns.Config) { c.MaxAttempts = 1; c.OnDead = turns.Stop })
-	var broken atomic.Bool
-	broken.Store(true)
-	handled := make(chan string, 10)
-	b.serve(t, func(_ context.Context, turn *turns.Turn) error {
-		if broken.Load() {
-			return errors.New("broken")
-		}
-		handled <- texts(turn.Messages())
-		return nil
-	})
-	b.send(t, "a", "1")
-	letters := func() []turns.DeadLetter {
-		found, err := b.DeadLetters(t.Context(), key(t, "a"), 0, 10)
-		require.NoError(t, err)
-		return found
-	}
-	await.Until(t, await.Soon, func() bool { return len(letters()) == 1 })
-	b.send(t, "a", "2")
-	stats, err := b.Stats(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, []int64{1, 1, 0, 1}, []int64{stats.Stopped, stats.Dead, stats.Running, stats.Nodes})
-	broken.Store(false)
-	require.NoError(t, b.Retry(t.Context(), letters()[0].Message.Number))
-	assert.Equal(t, "1", await.Receive(t, await.Soon, handled), "in its place")
-	assert.Equal(t, "2", await.Receive(t, await.Soon, handled))
-	require.ErrorIs(t, b.Retry(t.Context(), 999), turns.ErrNotFound)
-
-	broken.Store(true)
-	b.send(t, "a", "3")
-	await.Until(t, await.Soon, func() bool { return len(letters()) == 1 })
-	b.send(t, "a", "4")
-	broken.Store(false)
-	require.NoError(t, b.Skip(t.Context(), letters()[0].Message.Number))
-	assert.Equal(t, "4", await.Receive(t, await.Soon, handled))
-}
-
 func TestABurstIsOneTurnAndABadMessageOfItDiesAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *turns.Config) { c.Batch = 10; c.MaxAttempts = 2 })
@@ -216,96 +101,23 @@ func TestABurstIsOneTurnAndABadMessageOfItDiesAlone(t *testing.T) {
 	assert.Equal(t, "1", string(letters[0].Message.Body))
 }
 
-func TestWhatComesDuringATurnCanBePartOfItsCommit(t *testing.T) {
+func TestAShutdownLetsTurnsEnd(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	entered, steered := make(chan struct{}), make(chan struct{})
-	handled := make(chan string, 10)
-	b.serve(t, func(ctx context.Context, turn *turns.Turn) error {
-		if texts(turn.Messages()) == "1" {
-			close(entered)
-			<-steered
-			more, err := turn.More(ctx)
-			if err != nil {
-				return err
-			}
-			handled <- "more " + texts(more)
-		}
-		turn.SetValue([]byte("ok"))
-		handled <- texts(turn.Messages())
-		return turn.Commit(ctx, nil)
-	})
-	b.send(t, "a", "1", "one")
-	await.Receive(t, await.Soon, entered)
-	ticket := b.send(t, "a", "2", "two")
-	close(steered)
-	assert.Equal(t, "more 2", await.Receive(t, await.Soon, handled))
-	assert.Equal(t, "1 2", await.Receive(t, await.Soon, handled))
-	ctx, cancel := context.WithTimeout(t.Context(), await.Soon)
-	defer cancel()
-	outcome, err := b.Wait(ctx, ticket)
-	require.NoError(t, err)
-	assert.Equal(t, turns.Outcome{State: turns.Done, Value: []byte("ok")}, outcome)
-	b.send(t, "a", "3")
-	assert.Equal(t, "3", await.Receive(t, await.Soon, handled), "the next turn has the next message")
-}
-
-func TestAnInterruptEndsTheTurnOnAnotherNode(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	require.ErrorIs(t, b.Interrupt(t.Context(), key(t, "a"), "stop"), turns.ErrNotRunning)
-	entered, causes := make(chan struct{}), make(chan error, 1)
-	b.serve(t, func(ctx context.Context, turn *turns.Turn) error {
+	b := newBench(t, func(c *turns.Config) { c.Finish = time.Hour })
+	b.logged(t)
+	entered, leave, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	stop := b.serve(t, func(ctx context.Context, turn *turns.Turn) error {
 		close(entered)
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return turn.Commit(context.WithoutCancel(ctx), nil)
+		<-leave
+		return turn.Commit(ctx, write(ctx, turn))
 	})
 	b.send(t, "a", "1")
 	await.Receive(t, await.Soon, entered)
-	other, err := turns.Open(t.Context(), turns.Config{Pool: newPool(t, b.dsn), Name: "chat", Namespace: conversations})
-	require.NoError(t, err)
-	require.NoError(t, other.Interrupt(t.Context(), key(t, "a"), "user pressed stop"))
-	cause := await.Receive(t, await.Soon, causes)
-	require.ErrorIs(t, cause, turns.ErrInterrupted)
-	assert.ErrorContains(t, cause, "user pressed stop")
-	await.Until(t, await.Soon, func() bool { return b.empty(t) }, "the commit of the handler counts")
-}
-
-func TestAShutdownLetsTurnsEndAndHandsOverTheRest(t *testing.T) {
-	t.Parallel()
-	for name, finish := range map[string]time.Duration{"in time": time.Hour, "at once": -1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t, func(c *turns.Config) { c.Finish = finish })
-			b.logged(t)
-			entered, leave := make(chan struct{}), make(chan struct{})
-			stop := b.serve(t, func(ctx context.Context, turn *turns.Turn) error {
-				close(entered)
-				select {
-				case <-leave:
-				case <-ctx.Done():
-					assert.ErrorIs(t, context.Cause(ctx), turns.ErrShutdown)
-					return ctx.Err()
-				}
-				return turn.Commit(ctx, write(ctx, turn))
-			})
-			b.send(t, "a", "1")
-			await.Receive(t, await.Soon, entered)
-			if finish > 0 {
-				ctx, cancel := context.WithCancel(t.Context())
-				go func() { defer cancel(); stop() }()
-				close(leave)
-				<-ctx.Done()
-				assert.Equal(t, 1, b.count(t))
-				return
-			}
-			stop()
-			assert.Zero(t, b.count(t))
-			assert.Equal(t, "ready 0", one[string](t, b.pool, "SELECT state || ' ' || attempts FROM pglatch_turns.entities"), "the attempt does not count")
-			assert.Zero(t, one[int](t, b.pool, "SELECT count(*) FROM pglatch_turns.nodes"))
-		})
-	}
+	go func() { defer close(stopped); stop() }()
+	close(leave)
+	await.Receive(t, await.Soon, stopped)
+	assert.Equal(t, 1, b.count(t))
+	assert.Zero(t, one[int](t, b.pool, "SELECT count(*) FROM pglatch_turns.nodes"))
 }
 
 func TestOnlyTheCurrentTurnCommits(t *testing.T) {
@@ -415,4 +227,70 @@ func TestServeIsNoErrorIfItsContextEndsBeforeItHasStarted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, b.Serve(ctx, func(context.Context, *turns.Turn) error { return nil }))
+}
+
+// aged makes the messages of an entity older, and the entity ready now.
+func (b *bench) aged(tb testing.TB, by string) {
+	tb.Helper()
+	exec(tb, b.pool, "UPDATE pglatch_turns.messages SET sent_at = sent_at - $1::text::interval", by)
+	exec(tb, b.pool, `WITH woken AS (UPDATE pglatch_turns.entities SET ready_at = now()) SELECT pg_notify('pglatch_turns/chat', '')`)
+}
+
+func TestATurnWaitsForQuietAndNotForEver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *turns.Config) { c.Batch = 100; c.Quiet = time.Hour })
+	handled := make(chan string, 10)
+	b.serve(t, func(_ context.Context, turn *turns.Turn) error {
+		handled <- texts(turn.Messages())
+		return nil
+	})
+	later := func() bool {
+		return one[bool](t, b.pool, "SELECT coalesce(bool_and(ready_at > now() + interval '30 minutes' AND state = 'ready' AND attempts = 0), false) FROM pglatch_turns.entities")
+	}
+	b.send(t, "a", "1")
+	assert.True(t, later())
+	b.aged(t, "1 second")
+	await.Until(t, await.Soon, later, "it is not quiet yet: the claim is given back")
+	b.send(t, "a", "2")
+	b.aged(t, "2 hours")
+	assert.Equal(t, "1 2", await.Receive(t, await.Soon, handled), "nothing came for an hour")
+	await.Until(t, await.Soon, func() bool { return b.empty(t) })
+
+	b.send(t, "a", "3")
+	exec(t, b.pool, "UPDATE pglatch_turns.messages SET sent_at = sent_at - interval '6 hours'")
+	b.send(t, "a", "4")
+	b.aged(t, "1 second")
+	assert.Equal(t, "3 4", await.Receive(t, await.Soon, handled), "the first one has waited for long enough")
+}
+
+func TestAPurgeMakesTheTurnStale(t *testing.T) {
+	t.Parallel()
+	ended := make(chan turns.TurnData, 2)
+	b := newBench(t, func(c *turns.Config) {
+		c.Observer.Ended = func(data turns.TurnData) {
+			ended <- data
+			panic("an observer that panics")
+		}
+	})
+	b.logged(t)
+	entered, leave := make(chan struct{}, 2), make(chan struct{})
+	b.serve(t, func(ctx context.Context, turn *turns.Turn) error {
+		entered <- struct{}{}
+		<-leave
+		return turn.Commit(ctx, write(ctx, turn))
+	})
+	b.send(t, "a", "1")
+	await.Receive(t, await.Soon, entered)
+	gone, err := b.Purge(t.Context(), key(t, "a"))
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, gone)
+	close(leave)
+	data := await.Receive(t, await.Soon, ended)
+	require.ErrorIs(t, data.Err, turns.ErrStale)
+	assert.False(t, data.Committed)
+	b.send(t, "a", "2")
+	data = await.Receive(t, await.Soon, ended)
+	require.NoError(t, data.Err, "the control: the next turn commits")
+	assert.True(t, data.Committed)
+	assert.Equal(t, "2", one[string](t, b.pool, "SELECT body FROM log"))
 }

@@ -3,6 +3,7 @@ package turnstest
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -74,8 +75,9 @@ var endCases = []testCase{
 	}},
 	{"a dead letter stops its entity, if the mailbox says so", func(s *suite) {
 		p, r := s.open(func(c *turns.Config) { c.MaxAttempts, c.OnDead = 1, turns.Stop }), newRecorder()
+		var mended atomic.Bool
 		s.serve(p, func(ctx context.Context, t *turns.Turn) error {
-			if bodies(t.Messages())[0] == "poison" {
+			if bodies(t.Messages())[0] == "poison" && !mended.Load() {
 				return errors.New("no model")
 			}
 			return r.handle(ctx, t)
@@ -91,6 +93,13 @@ var endCases = []testCase{
 		assert.Empty(s, r.of("a"))
 		require.NoError(s, p.Skip(s.Context(), letter.Message.Number))
 		assert.Equal(s, []string{"next"}, receive(s, r.turns))
+		s.send(p, "a", "poison")
+		letter = s.letters(p, 1)[0]
+		s.send(p, "a", "last")
+		mended.Store(true)
+		require.NoError(s, p.Retry(s.Context(), letter.Message.Number))
+		assert.Equal(s, []string{"poison"}, receive(s, r.turns), "in its place")
+		assert.Equal(s, []string{"last"}, receive(s, r.turns))
 		assert.Empty(s, s.letters(p, 0))
 	}},
 	{"a turn whose messages are gone is stale", func(s *suite) {

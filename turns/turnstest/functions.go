@@ -54,7 +54,7 @@ func (x *session) call(name string, args []*string) (*result, error) {
 // later does something when the transaction commits.
 func (x *session) later(change func()) { x.tx.changes = append(x.tx.changes, change) }
 
-func did(yes bool) (*result, error) { return one("did", oidBool, yes), nil }
+func did(yes bool) (*result, error) { return one("did bool", yes), nil }
 
 // row waits for the lock of an entity's row, and returns the row; nil = there is none.
 func (x *session) row(b *box, name string) (*entity, error) {
@@ -72,18 +72,19 @@ func (x *session) row(b *box, name string) (*entity, error) {
 	}
 }
 
-// turn returns the row of a running turn with a token; nil = it is stale.
-func (x *session) turn(b *box, name string, token int64) (*entity, error) {
+// ends changes the row of a running turn with a token. It answers whether the turn was the current one.
+func (x *session) ends(b *box, name string, token int64, change func(e *entity)) (*result, error) {
 	e, err := x.row(b, name)
 	if err != nil || e == nil || e.token != token || e.state != "running" {
-		return nil, err
+		return one("did bool", false), err
 	}
-	return e, nil
+	x.later(func() { change(e) })
+	return did(true)
 }
 
 func (x *session) put(b *box, in *input) (*result, error) {
 	answer := func(words ...any) (*result, error) {
-		return one("put", oidText, strings.TrimSpace(fmt.Sprintln(words...))), nil
+		return one("put text", strings.TrimSpace(fmt.Sprintln(words...))), nil
 	}
 	name, id, body, trace := in.text(1), in.text(2), in.bytes(3), in.text(4)
 	switch {
@@ -172,28 +173,17 @@ func (x *session) outcome(b *box, in *input) (*result, error) {
 			}
 		}
 	}
-	return &result{columns: []column{{"state", oidText}, {"attempts", oidInt4}, {"error", oidText}, {"value", oidBytea}}, rows: [][]any{{state, attempts, lastError, value}}, tag: "SELECT 1"}, nil
+	return &result{columns: "state text, attempts int4, error text, value bytea", rows: [][]any{{state, attempts, lastError, value}}}, nil
 }
 
 // countAll does nothing: each put counts exactly.
 func (x *session) countAll(b *box, _ *input) (*result, error) {
-	return one("count_all", oidInt8, b.total()), nil
+	return one("count_all int8", b.total()), nil
 }
 
 func (x *session) listEntities(b *box, in *input) (*result, error) {
 	state, name, most, now := in.text(1), in.text(2), in.int(3), time.Now()
-	r := &result{columns: []column{
-		{"entity", oidText},
-		{"state", oidText},
-		{"attempts", oidInt4},
-		{"node", oidText},
-		{"since", oidTime},
-		{"age_ms", oidInt8},
-		{"messages", oidInt8},
-		{"oldest_ms", oidInt8},
-		{"last_error", oidText},
-		{"interrupt", oidText},
-	}}
+	r := &result{columns: "entity text, state text, attempts int4, node text, since timestamptz, age_ms int8, messages int8, oldest_ms int8, last_error text, interrupt text"}
 	for _, e := range b.where(func(e *entity) bool { return name == e.name || name == "" && e.stateAt(now) == state }) {
 		if int64(len(r.rows)) == most {
 			break
@@ -209,9 +199,8 @@ func (x *session) listEntities(b *box, in *input) (*result, error) {
 		if e.state == "running" {
 			since = e.claimedAt
 		}
-		r.rows = append(r.rows, []any{e.name, e.stateAt(now), e.attempts, e.node, since, now.Sub(since).Milliseconds(), len(all), oldest, e.lastError, interrupt})
+		r.add(e.name, e.stateAt(now), e.attempts, e.node, since, now.Sub(since).Milliseconds(), len(all), oldest, e.lastError, interrupt)
 	}
-	r.tag = fmt.Sprint("SELECT ", len(r.rows))
 	return r, nil
 }
 

@@ -45,7 +45,7 @@ func (x *session) skipDead(b *box, in *input) (*result, error) {
 	}
 	e, err := x.row(b, d.entity)
 	if err != nil || b.dead[number] != d {
-		return one("skip_dead", oidBool, false), err
+		return one("skip_dead bool", false), err
 	}
 	x.later(func() {
 		delete(b.dead, number)
@@ -83,7 +83,7 @@ func (x *session) purge(b *box, in *input) (*result, error) {
 			delete(b.dead, number)
 		}
 	})
-	return one("purge", oidInt8, gone+len(letters)), nil
+	return one("purge int8", gone+len(letters)), nil
 }
 
 func (x *session) sweep(b *box, in *input) (*result, error) {
@@ -107,9 +107,7 @@ func (x *session) sweep(b *box, in *input) (*result, error) {
 func (x *session) deadLetters(args []*string) (*result, error) {
 	in := &input{args: args}
 	b, name, after, limit := x.server.store.boxes[in.text(0)], in.text(1), in.int(2), in.int(3)
-	r := &result{columns: []column{
-		{"entity", oidText}, {"id", oidText}, {"body", oidBytea}, {"trace", oidText}, {"number", oidInt8}, {"sent_at", oidTime}, {"attempts", oidInt4}, {"error", oidText}, {"died_at", oidTime},
-	}}
+	r := &result{columns: "entity text, id text, body bytea, trace text, number int8, sent_at timestamptz, attempts int4, error text, died_at timestamptz"}
 	var all []*letter
 	if b != nil {
 		for _, d := range b.dead {
@@ -120,18 +118,16 @@ func (x *session) deadLetters(args []*string) (*result, error) {
 	}
 	slices.SortFunc(all, func(a, b *letter) int { return int(a.number - b.number) })
 	for _, d := range all[:min(int(limit), len(all))] {
-		r.rows = append(r.rows, []any{d.entity, d.id, d.body, d.trace, d.number, d.sentAt, d.attempts, d.err, d.diedAt})
+		r.add(d.entity, d.id, d.body, d.trace, d.number, d.sentAt, d.attempts, d.err, d.diedAt)
 	}
-	r.tag = fmt.Sprint("SELECT ", len(r.rows))
 	return r, in.err
 }
 
 func (x *session) names() *result {
-	r := &result{columns: []column{{"name", oidText}, {"namespace", oidText}}}
+	r := &result{columns: "name text, namespace text"}
 	for _, name := range slices.Sorted(maps.Keys(x.server.store.boxes)) {
-		r.rows = append(r.rows, []any{name, x.server.store.boxes[name].namespace})
+		r.add(name, x.server.store.boxes[name].namespace)
 	}
-	r.tag = fmt.Sprint("SELECT ", len(r.rows))
 	return r
 }
 
@@ -150,8 +146,8 @@ func (x *session) stats(args []*string) (*result, error) {
 		}
 	}
 	return &result{
-		columns: []column{{"ready", oidInt8}, {"running", oidInt8}, {"stopped", oidInt8}, {"dead", oidInt8}, {"nodes", oidInt8}, {"oldest", oidFloat}},
-		rows:    [][]any{{counts["ready"], counts["running"], counts["stopped"], dead, nodes, oldest}}, tag: "SELECT 1",
+		columns: "ready int8, running int8, stopped int8, dead int8, nodes int8, oldest float8",
+		rows:    [][]any{{counts["ready"], counts["running"], counts["stopped"], dead, nodes, oldest}},
 	}, nil
 }
 
@@ -170,10 +166,10 @@ func (x *session) guard(sql string, args []*string) (*result, error) {
 	if r.rows[0][0] != true {
 		return nil, refused(txguard.Refusal + "stale")
 	}
-	return one("", oidInt4, 0), nil
+	return one("value int4", 0), nil
 }
 
 // outcomeOf tells which transaction this is, and what the statement before stored.
 func (x *session) outcomeOf() (*result, error) {
-	return one("concat", oidText, fmt.Sprintf("%d %d %s", x.pid, x.tx.began.UnixMicro(), x.tx.settings["pglatch.outcome"])), nil
+	return one("concat text", fmt.Sprintf("%d %d %s", x.pid, x.tx.began.UnixMicro(), x.tx.settings["pglatch.outcome"])), nil
 }

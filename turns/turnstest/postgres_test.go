@@ -4,14 +4,18 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/broken"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/turns"
 	"github.com/pglatch/pglatch/turns/turnstest"
 )
@@ -79,6 +83,8 @@ var faults = map[string]struct {
 	"values are not stored":            {"a commit stores a value", []string{"value = p_value WHERE", "value = NULL WHERE"}},
 	"attempts are not counted":         {"attempts that fail", []string{"attempts = e.attempts + 1", "attempts = 1"}},
 	"dead letters stop nobody":         {"a dead letter stops", []string{"IF p_stop THEN", "IF false THEN"}},
+	"a retry wakes no stopped entity":  {"a dead letter stops", []string{"CASE WHEN e.state = 'stopped' THEN 'ready' ELSE e.state END", "e.state"}},
+	"a busy entity refuses a resend":   {"an entity that is busy", []string{"IF p_id <> '' THEN", "IF p_id <> '' AND NOT box.refuse THEN"}},
 	"any token commits":                {"only the current turn", []string{"x.node = p_node AND x.token = p_token AND", "x.entity = p_entity AND", "e.node = p_node AND e.token = p_token AND", "e.entity = p_entity AND"}},
 	"all other nodes are dead":         {"a node that lives", []string{"AND pg_try_advisory_xact_lock_shared(n.key)", "", "IF NOT coalesce((SELECT pg_try_advisory_xact_lock(n.key)", "IF NOT coalesce((SELECT true"}},
 	"lost claims are never given back": {"a claim without an answer", []string{"AND e.token <> ALL (p_tokens)", "AND false"}},
@@ -99,3 +105,47 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 		}})
 	}, found)
 }
+
+func TestTheServerInMemoryConforms(t *testing.T) {
+	t.Parallel()
+	turnstest.Run(t, turnstest.Harness{New: func(*testing.T) turnstest.Database { return turnstest.NewServer() }, Around: synctest.Test})
+}
+
+func TestATestSeesTheStatementsThatWereCommitted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := turnstest.NewServer()
+		p, err := server.Open(turns.Config{Name: "chat", Namespace: chats})
+		require.NoError(t, err)
+		defer p.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		served := make(chan error)
+		go func() {
+			served <- p.Serve(ctx, func(ctx context.Context, turn *turns.Turn) error {
+				return turn.Commit(ctx, func(tx pgx.Tx) error {
+					tag, err := tx.Exec(ctx, "INSERT INTO replies VALUES ($1, $2)", turn.Messages()[0].Number, string(turn.Messages()[0].Body))
+					assert.EqualValues(t, 1, tag.RowsAffected())
+					if turn.Attempt() == 1 {
+						return assert.AnError // what it did is rolled back
+					}
+					return err
+				})
+			})
+		}()
+		start := time.Now()
+		ticket, err := p.Post(ctx, chats.ID(7), turns.Message{ID: "1", Body: []byte("hello")})
+		require.NoError(t, err)
+		o, err := p.Wait(ctx, ticket)
+		require.NoError(t, err)
+		assert.Equal(t, turns.Done, o.State)
+		assert.Equal(t, []turnstest.Statement{{SQL: "INSERT INTO replies VALUES ($1, $2)", Args: []string{"1", "hello"}}}, server.Statements())
+		assert.Less(t, time.Since(start), 3*time.Second, "by the clock of the bubble: the pause of the first attempt")
+		assert.Empty(t, server.Locks().Holders(chats.ID(7)))
+		stop()
+		require.NoError(t, <-served)
+	})
+}
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var chats = namespace.Must(1, "chat")

@@ -105,13 +105,13 @@ var sendCases = []testCase{
 		assert.True(s, again.Again)
 		assert.Equal(s, first.Number, again.Number)
 		s.serve(p, r.handle)
-		s.wait(p, first)
+		assert.Equal(s, []string{"x"}, receive(s, r.turns))
 		again = s.sendID(p, "a", "z", "1") // after its turn
 		assert.True(s, again.Again)
 		assert.Equal(s, first.Number, again.Number)
-		s.wait(p, s.sendID(p, "a", "another", "2"))
+		s.sendID(p, "a", "another", "2")
+		assert.Equal(s, []string{"another"}, receive(s, r.turns))
 		assert.False(s, s.sendID(p, "b", "of another entity", "1").Again)
-		assert.Equal(s, []string{"x", "another"}, r.of("a"))
 	}},
 	{"limits are typed, and leave the transaction as it was", func(s *suite) {
 		p := s.open(func(c *turns.Config) { c.MaxBytes, c.MaxDepth = 10, 2 })
@@ -175,6 +175,7 @@ var sendCases = []testCase{
 		p := s.open(func(c *turns.Config) { c.RefuseBusy = true })
 		ticket := s.sendID(p, "a", "first", "1")
 		s.refused(p, "a", "second", turns.ErrBusy)
+		assert.True(s, s.sendID(p, "a", "first", "1").Again, "a resend is no further message")
 		s.send(p, "b", "another entity")
 		handler, held := s.hold()
 		s.serve(p, handler)
@@ -190,6 +191,18 @@ var sendCases = []testCase{
 	}},
 	{"many messages are sent in an order in which no two wait for each other", func(s *suite) {
 		p, r := s.open(), newRecorder()
+		tx := s.begin(p)
+		tickets, err := p.SendMany(s.Context(), tx, []turns.Envelope{{Entity: key(s, "b")}, {Entity: key(s, "a")}, {Entity: key(s, "b")}})
+		require.NoError(s, err)
+		assert.Less(s, tickets[1].Number, tickets[0].Number, "a comes before b")
+		assert.Less(s, tickets[0].Number, tickets[2].Number)
+		many := make([]turns.Envelope, turns.MaxEntities+1)
+		for i := range many {
+			many[i].Entity = key(s, fmt.Sprint(i))
+		}
+		_, err = p.SendMany(s.Context(), tx, many)
+		require.ErrorIs(s, err, turns.ErrLimit)
+		require.NoError(s, tx.Rollback(s.Context()))
 		var writing sync.WaitGroup
 		for i := range 4 {
 			writing.Go(func() {

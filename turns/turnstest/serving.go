@@ -2,7 +2,6 @@ package turnstest
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -42,21 +41,21 @@ func (x *session) look(b *box, in *input) (*result, error) {
 		seen.Interrupted = seen.Interrupted || e.interrupt != nil && slices.Contains(tokens, e.token)
 	}
 	text, err := json.Marshal(seen)
-	return one("look", oidText, string(text)), err
+	return one("look text", string(text)), err
 }
 
 // earliest is when the entity became or becomes ready that is first.
 func (*session) earliest(b *box, _ *input) (*result, error) {
 	if ready := b.ready(); len(ready) > 0 {
-		return one("earliest", oidInt8, ready[0].readyAt.UnixMicro()), nil
+		return one("earliest int8", ready[0].readyAt.UnixMicro()), nil
 	}
-	return one("earliest", oidInt8, nil), nil
+	return one("earliest int8", nil), nil
 }
 
 func (x *session) claim(b *box, in *input) (*result, error) {
 	node, most, awake, now := in.text(1), in.int(2), in.duration(3), time.Now()
 	earliest := time.UnixMicro(in.int(4))
-	r := &result{columns: []column{{"entity", oidText}, {"token", oidInt8}, {"attempts", oidInt4}, {"after", oidInt8}, {"last_error", oidText}, {"ready", oidInt8}}}
+	r := &result{columns: "entity text, token int8, attempts int4, after int8, last_error text, ready int8"}
 	for _, e := range b.ready() {
 		if int64(len(r.rows)) == most || e.readyAt.After(now) {
 			break
@@ -72,28 +71,24 @@ func (x *session) claim(b *box, in *input) (*result, error) {
 		x.later(func() {
 			e.state, e.token, e.attempts, e.node, e.interrupt, e.claimedAt = "running", token, attempts, node, nil, now
 		})
-		r.rows = append(r.rows, []any{e.name, token, attempts, e.after, e.lastError, e.readyAt.UnixMicro()})
+		r.add(e.name, token, attempts, e.after, e.lastError, e.readyAt.UnixMicro())
 	}
 	if len(r.rows) > 0 && awake > 0 {
 		x.later(func() { b.awakeUntil = time.Now().Add(awake) })
 	}
-	r.tag = fmt.Sprint("SELECT ", len(r.rows))
 	return r, nil
 }
 
 func (x *session) take(b *box, in *input) (*result, error) {
-	r := &result{columns: []column{
-		{"entity", oidText}, {"number", oidInt8}, {"id", oidText}, {"trace", oidText}, {"sent_at", oidTime}, {"body", oidBytea}, {"age_ms", oidInt8}, {"newest_ms", oidInt8},
-	}}
+	r := &result{columns: "entity text, number int8, id text, trace text, sent_at timestamptz, body bytea, age_ms int8, newest_ms int8"}
 	after, most := in.ints(2), in.ints(3)
 	for i, name := range in.texts(1) {
 		all := b.waiting(name, after[i])
 		for _, m := range all[:min(int(most[i]), len(all))] {
 			newest := time.Since(all[len(all)-1].sentAt).Milliseconds()
-			r.rows = append(r.rows, []any{name, m.number, m.id, m.trace, m.sentAt, m.body, time.Since(m.sentAt).Milliseconds(), newest})
+			r.add(name, m.number, m.id, m.trace, m.sentAt, m.body, time.Since(m.sentAt).Milliseconds(), newest)
 		}
 	}
-	r.tag = fmt.Sprint("SELECT ", len(r.rows))
 	return r, nil
 }
 
@@ -104,16 +99,15 @@ func (x *session) isCurrent(b *box, in *input) (*result, error) {
 
 func (x *session) finishTurn(b *box, in *input) (*result, error) {
 	name, token, numbers, value := in.text(2), in.int(3), in.ints(4), in.bytes(5)
-	e, err := x.turn(b, name, token)
-	if err != nil || e == nil {
-		return one("finish", oidBool, false), err
+	if _, err := x.row(b, name); err != nil {
+		return nil, err
 	}
 	for _, n := range numbers {
 		if !slices.ContainsFunc(b.messages[name], func(m *message) bool { return m.number == n }) {
 			return did(false)
 		}
 	}
-	x.later(func() {
+	return x.ends(b, name, token, func(e *entity) {
 		for _, m := range b.take(name, numbers) {
 			if s := b.sent[sentID{name, m.id}]; s != nil && m.id != "" {
 				s.done, s.value = true, value
@@ -125,16 +119,11 @@ func (x *session) finishTurn(b *box, in *input) (*result, error) {
 		}
 		b.rest(e, after, 0, 0, "")
 	})
-	return did(true)
 }
 
 func (x *session) fail(b *box, in *input) (*result, error) {
 	name, numbers, text, pause, dead, stop := in.text(1), in.ints(3), in.text(4), in.duration(5), in.bool(6), in.bool(7)
-	e, err := x.turn(b, name, in.int(2))
-	if err != nil || e == nil {
-		return one("fail", oidBool, false), err
-	}
-	x.later(func() {
+	return x.ends(b, name, in.int(2), func(e *entity) {
 		if !dead {
 			b.rest(e, e.after, e.attempts, pause, text)
 			return
@@ -148,17 +137,11 @@ func (x *session) fail(b *box, in *input) (*result, error) {
 		}
 		b.rest(e, e.after, 0, 0, "")
 	})
-	return did(true)
 }
 
 func (x *session) giveBack(b *box, in *input) (*result, error) {
 	pause := in.duration(3)
-	e, err := x.turn(b, in.text(1), in.int(2))
-	if err != nil || e == nil {
-		return one("give_back", oidBool, false), err
-	}
-	x.later(func() { b.rest(e, e.after, max(e.attempts-1, 0), pause, e.lastError) })
-	return did(true)
+	return x.ends(b, in.text(1), in.int(2), func(e *entity) { b.rest(e, e.after, max(e.attempts-1, 0), pause, e.lastError) })
 }
 
 func (x *session) joinNode(b *box, in *input) (*result, error) {
@@ -171,7 +154,7 @@ func (x *session) reclaim(b *box, in *input) (*result, error) {
 	node := in.text(1)
 	key, ok := b.nodes[node]
 	if !ok || x.server.alive(key) {
-		return one("reclaim", oidInt8, 0), nil
+		return one("reclaim int8", 0), nil
 	}
 	all := slices.DeleteFunc(b.of(node), func(e *entity) bool { return e.lockedBy != nil })
 	for _, e := range all {
@@ -187,7 +170,7 @@ func (x *session) reclaim(b *box, in *input) (*result, error) {
 			delete(b.nodes, node)
 		}
 	})
-	return one("reclaim", oidInt8, len(all)), nil
+	return one("reclaim int8", len(all)), nil
 }
 
 func (x *session) orphans(b *box, in *input) (*result, error) {
@@ -206,7 +189,7 @@ func (x *session) orphans(b *box, in *input) (*result, error) {
 func (x *session) interrupt(b *box, in *input) (*result, error) {
 	e, err := x.row(b, in.text(1))
 	if err != nil || e == nil || e.state != "running" {
-		return one("interrupt", oidBool, false), err
+		return one("interrupt bool", false), err
 	}
 	x.later(func() {
 		e.interrupt = new(in.text(2))
@@ -216,12 +199,11 @@ func (x *session) interrupt(b *box, in *input) (*result, error) {
 }
 
 func (x *session) interrupted(b *box, in *input) (*result, error) {
-	r := &result{columns: []column{{"token", oidInt8}, {"reason", oidText}}}
+	r := &result{columns: "token int8, reason text"}
 	for _, e := range b.of(in.text(1)) {
 		if e.interrupt != nil && slices.Contains(in.ints(2), e.token) {
-			r.rows = append(r.rows, []any{e.token, *e.interrupt})
+			r.add(e.token, *e.interrupt)
 		}
 	}
-	r.tag = fmt.Sprint("SELECT ", len(r.rows))
 	return r, nil
 }

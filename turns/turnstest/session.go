@@ -1,6 +1,7 @@
 package turnstest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -36,28 +37,18 @@ type failure struct{ code, text string }
 
 func (f *failure) Error() string { return f.text }
 
-// A column of a result, in text format.
-type column struct {
-	name string
-	oid  uint32
-}
-
-// A result is the answer to one statement. nil values are NULL.
+// A result is the answer to one statement, in text format. nil values are NULL.
 type result struct {
-	columns []column
+	columns string // "entity text, token int8"; "" = none
 	rows    [][]any
-	tag     string
+	tag     string // "" = that of a SELECT
 }
 
-const (
-	oidBool  = 16
-	oidBytea = 17
-	oidInt8  = 20
-	oidInt4  = 23
-	oidText  = 25
-	oidFloat = 701
-	oidTime  = 1184
-)
+// types are the oids of the types of columns.
+var types = map[string]uint32{"bool": 16, "bytea": 17, "int8": 20, "int4": 23, "text": 25, "float8": 701, "timestamptz": 1184}
+
+// add adds a row.
+func (r *result) add(values ...any) { r.rows = append(r.rows, values) }
 
 // send writes messages without waiting for the client.
 func (x *session) send(messages ...pgproto3.BackendMessage) {
@@ -181,10 +172,11 @@ func (x *session) execute(sql string, args []*string, described bool) bool {
 		x.send(&pgproto3.ErrorResponse{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: f.code, Message: f.text})
 		return false
 	}
-	if len(r.columns) > 0 {
+	if r.columns != "" {
 		description := &pgproto3.RowDescription{}
-		for _, c := range r.columns {
-			description.Fields = append(description.Fields, pgproto3.FieldDescription{Name: []byte(c.name), DataTypeOID: c.oid, DataTypeSize: -1, TypeModifier: -1})
+		for column := range strings.SplitSeq(r.columns, ", ") {
+			name, kind, _ := strings.Cut(column, " ")
+			description.Fields = append(description.Fields, pgproto3.FieldDescription{Name: []byte(name), DataTypeOID: types[kind], DataTypeSize: -1, TypeModifier: -1})
 		}
 		x.send(description)
 	} else if described {
@@ -197,7 +189,7 @@ func (x *session) execute(sql string, args []*string, described bool) bool {
 		}
 		x.send(data)
 	}
-	x.send(&pgproto3.CommandComplete{CommandTag: []byte(r.tag)})
+	x.send(&pgproto3.CommandComplete{CommandTag: []byte(cmp.Or(r.tag, fmt.Sprint("SELECT ", len(r.rows))))})
 	return true
 }
 

@@ -90,14 +90,16 @@ var takeCases = []testCase{
 		more, err := turn.More(turn.ctx)
 		require.NoError(s, err)
 		assert.Empty(s, more)
-		s.send(p, "a", "2")
+		taken := s.sendID(p, "a", "2", "2")
 		more, err = turn.More(turn.ctx)
 		require.NoError(s, err)
 		assert.Equal(s, []string{"2"}, bodies(more))
 		assert.Equal(s, []string{"1", "2"}, bodies(turn.Messages()))
 		s.send(p, "a", "3")
+		turn.SetValue([]byte("of both"))
 		require.NoError(s, turn.Commit(turn.ctx, nil))
 		turn.end <- nil
+		assert.Equal(s, turns.Outcome{State: turns.Done, Value: []byte("of both")}, s.wait(p, taken))
 		next := receive(s, held)
 		assert.Equal(s, []string{"3"}, bodies(next.Messages()))
 		next.end <- nil

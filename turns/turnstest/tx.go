@@ -190,7 +190,7 @@ func (x *session) statement(sql string, args []*string) (*result, error) {
 			return nil, err
 		}
 		x.tx.settings["pglatch.outcome"] = *args[0] + string(textOf(answer.rows[0][0]))
-		return one("", oidText, x.tx.settings["pglatch.outcome"]), nil
+		return one("value text", x.tx.settings["pglatch.outcome"]), nil
 	case called != nil:
 		return x.call(called[1], args)
 	case strings.Contains(sql, "pglatch_turns.dead") && strings.Contains(sql, "ORDER BY number"):
@@ -200,9 +200,9 @@ func (x *session) statement(sql string, args []*string) (*result, error) {
 	case strings.Contains(sql, "SELECT name, namespace FROM pglatch_turns.mailboxes"):
 		return x.names(), nil
 	case strings.Contains(sql, "schema_version FROM pglatch_turns.store"):
-		return one("schema_version", oidInt4, 1<<30), nil
+		return one("schema_version int4", 1<<30), nil
 	case strings.Contains(sql, "'pglatch_turns' AND c.relname"):
-		return one("there", oidBool, true), nil
+		return one("there bool", true), nil
 	case strings.Contains(sql, "pglatch_turns"):
 		return nil, missing(sql)
 	}
@@ -213,7 +213,7 @@ func (x *session) statement(sql string, args []*string) (*result, error) {
 	case "UPDATE", "DELETE":
 		return &result{tag: word + " 1"}, nil
 	}
-	return &result{tag: "SELECT 0", columns: []column{{"nothing", oidText}}}, nil
+	return &result{columns: "nothing text"}, nil
 }
 
 func texts(args []*string) []string {
@@ -229,9 +229,7 @@ func texts(args []*string) []string {
 }
 
 // one is a result with one value.
-func one(name string, oid uint32, value any) *result {
-	return &result{columns: []column{{name, oid}}, rows: [][]any{{value}}, tag: "SELECT 1"}
-}
+func one(column string, value any) *result { return &result{columns: column, rows: [][]any{{value}}} }
 
 func refused(reason string) error {
 	return &failure{"22P02", `invalid input syntax for type integer: "` + reason + `"`}

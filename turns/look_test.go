@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/turns"
 	"github.com/pglatch/pglatch/turns/turnstest"
 )
@@ -26,7 +27,7 @@ type slowLook struct {
 
 func (s *slowLook) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(data.SQL, "pglatch_turns.look(") {
-		time.Sleep(s.took)
+		bubble.Sleep(s.took)
 		s.total.Add(int64(s.took))
 	}
 	return ctx
@@ -71,14 +72,14 @@ func TestSlowLooksLeaveTimeForClaims(t *testing.T) {
 				go func() {
 					served <- box.Serve(ctx, func(ctx context.Context, turn *turns.Turn) error {
 						handled.Add(1)
-						time.Sleep(50 * time.Millisecond)
+						bubble.Sleep(50 * time.Millisecond)
 						return turn.Commit(ctx, func(tx pgx.Tx) error { // there is always one message
 							_, err := box.Send(ctx, tx, turn.Entity(), turns.Message{})
 							return err
 						})
 					})
 				}()
-				time.Sleep(span)
+				bubble.Sleep(span)
 				share := float64(slow.total.Load()) / float64(span)
 				if busy {
 					assert.InDelta(t, 0.2, share, 0.05, "of the time in looks")
@@ -126,18 +127,18 @@ func TestALongTurnAndAnIdleMailboxCostOneLookASecond(t *testing.T) {
 		_, err := process.Post(t.Context(), key(t, "a"), turns.Message{})
 		require.NoError(t, err)
 		<-began
-		time.Sleep(time.Second) // while which the node looks for more, as it has found something
+		bubble.Sleep(time.Second) // while which the node looks for more, as it has found something
 		_, others := seen()
 		assert.Contains(t, strings.Join(others, ""), "pglatch_turns.claim(", "the control")
-		time.Sleep(span)
+		bubble.Sleep(span)
 		looks, others := seen()
 		assert.LessOrEqual(t, len(looks), int(span/time.Second)+1)
 		assert.Empty(t, others, "during the turn")
 		close(leave)
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		_, others = seen()
 		assert.Contains(t, strings.Join(others, ""), "pglatch_turns.finish(", "the control: its commit")
-		time.Sleep(span)
+		bubble.Sleep(span)
 		looks, others = seen()
 		assert.LessOrEqual(t, len(looks), int(span/time.Second)+1)
 		assert.Empty(t, others, "of an idle mailbox")
@@ -151,14 +152,14 @@ type farLook struct{ search time.Duration }
 
 func (f *farLook) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(data.SQL, "pglatch_turns.look(") && data.Args[2] == int64(0) {
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 	}
 	return ctx
 }
 
 func (f *farLook) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	if slices.ContainsFunc(data.Batch.QueuedQueries, func(q *pgx.QueuedQuery) bool { return strings.Contains(q.SQL, "pglatch_turns.earliest(") }) {
-		time.Sleep(f.search)
+		bubble.Sleep(f.search)
 	}
 	return ctx
 }
@@ -189,13 +190,13 @@ func TestTheMessageOfALongTransactionIsFoundWhileLooksAreSlow(t *testing.T) {
 				_, err = process.Send(t.Context(), tx, key(t, "late"), turns.Message{Body: []byte("late")})
 				require.NoError(t, err)
 				for range 10 { // the node claims what was sent later
-					time.Sleep(time.Second)
+					bubble.Sleep(time.Second)
 					_, err := process.Post(t.Context(), key(t, "a"), turns.Message{Body: []byte("1")})
 					require.NoError(t, err)
 					require.Equal(t, "1", <-handled)
 				}
 				require.NoError(t, tx.Commit(t.Context()))
-				time.Sleep(10 * time.Second)
+				bubble.Sleep(10 * time.Second)
 				assert.Len(t, handled, map[bool]int{true: 1}[search == time.Second])
 				stop()
 				require.NoError(t, <-served)
