@@ -109,13 +109,6 @@ func TestASharedTransactionEndsWithWhatIsNotForIt(t *testing.T) {
 	}
 }
 
-func TestTheLeaseOnASessionIsTheSameInsideATransaction(t *testing.T) {
-	t.Parallel()
-	s := acquire(t, newPool(t, pgtest.DSN(t), func(c *Config) { c.T = 7 * time.Second }))
-	require.Equal(t, "7s", queryOne(t, s, "SELECT pg_catalog.current_setting('idle_session_timeout')"))
-	require.Equal(t, "7s", queryOne(t, s, "SELECT pg_catalog.current_setting('idle_in_transaction_session_timeout')"))
-}
-
 func TestAServerEndsASessionThatIsSilentInItsTransaction(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)

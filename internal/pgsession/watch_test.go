@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -57,22 +56,18 @@ func TestAWatchReportsThatTheServerStopped(t *testing.T) {
 
 func TestAWatchReportsAKilledSession(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	judge := connect(t, dsn)
-	s := take(t, newPool(t, dsn, nil), pairKey)
-	lost := watch(s)
-	watched(t, s)
-	s.Kill(assert.AnError)
-	require.ErrorIs(t, requireLoss(t, s, lost).Cause, assert.AnError)
-	judge.gone(s.PID())
-}
-
-func TestAKillBeforeTheWatchBeganIsReportedToo(t *testing.T) {
-	t.Parallel()
-	s := take(t, newPool(t, pgtest.DSN(t), nil), pairKey)
-	lost := watch(s)
-	s.Kill(assert.AnError)
-	require.ErrorIs(t, requireLoss(t, s, lost).Cause, assert.AnError)
+	for _, begun := range []bool{true, false} {
+		dsn := pgtest.DSN(t)
+		judge := connect(t, dsn)
+		s := take(t, newPool(t, dsn, nil), pairKey)
+		lost := watch(s)
+		if begun {
+			watched(t, s)
+		}
+		s.Kill(assert.AnError)
+		require.ErrorIs(t, requireLoss(t, s, lost).Cause, assert.AnError)
+		judge.gone(s.PID())
+	}
 }
 
 func TestPingsKeepAHeldSessionAlive(t *testing.T) {
@@ -147,14 +142,13 @@ func TestAHurryThatComesLateIsNoLoss(t *testing.T) {
 // throughProxy opens a pool on brief leases behind a proxy.
 func throughProxy(t *testing.T, dsn string, change func(*Config)) (*Pool, *faultproxy.Proxy) {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	proxy, err := faultproxy.New(t.Context(), u.Host)
-	require.NoError(t, err)
-	t.Cleanup(proxy.Close)
-	via, err := proxy.URL(dsn)
-	require.NoError(t, err)
-	return newPool(t, via, change), proxy
+	proxy, through := proxied(t, dsn)
+	return newPool(t, dsn, func(c *Config) {
+		through(c)
+		if change != nil {
+			change(c)
+		}
+	}), proxy
 }
 
 func TestASilentServerMakesASessionDoubtfulAndThenLost(t *testing.T) {

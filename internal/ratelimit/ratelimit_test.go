@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/pglatch/pglatch/internal/test/bubble"
 )
 
 func TestEachAddressHasARateOfItsOwnWhateverItsPort(t *testing.T) {
@@ -17,7 +19,7 @@ func TestEachAddressHasARateOfItsOwnWhateverItsPort(t *testing.T) {
 		assert.True(t, l.Allow("192.0.2.1:2"))
 		assert.False(t, l.Allow("192.0.2.1:3"))
 		assert.True(t, l.Allow("[2001:db8::1]:1"), "another address")
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		assert.True(t, l.Allow("192.0.2.1:1"), "one a second")
 		assert.False(t, l.Allow("192.0.2.1:1"))
 	})
@@ -32,11 +34,11 @@ func TestAnAddressThatIsQuietForAMinuteIsForgotten(t *testing.T) {
 		}
 		assert.False(t, l.Allow("192.0.2.0:1"))
 		for range 3 {
-			time.Sleep(forgetAfter / 2)
+			bubble.Sleep(forgetAfter / 2)
 			assert.False(t, l.Allow("192.0.2.0:1"), "it is not quiet")
 		}
 		assert.Len(t, l.addresses, 1)
-		time.Sleep(forgetAfter + 1)
+		bubble.Sleep(forgetAfter + 1)
 		assert.True(t, l.Allow("192.0.2.1:1"))
 		assert.True(t, l.Allow("192.0.2.0:1"))
 	})

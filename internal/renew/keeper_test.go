@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/renew"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 )
 
 // A bubble does not simulate CLOCK_BOOTTIME: in minutes, a pause of the machine makes no difference.
@@ -83,7 +84,7 @@ func TestARightIsRenewedEachIntervalFromTheStartOfTheLastRenewal(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Minute)
 		defer cancel()
-		l := newLease(steady, func(context.Context) error { time.Sleep(2 * time.Minute); return nil })
+		l := newLease(steady, func(context.Context) error { bubble.Sleep(2 * time.Minute); return nil })
 		after, cause := l.run(ctx)
 		require.NoError(t, cause)
 		assert.Equal(t, 21*time.Minute, after, "it ends with its context, during a renewal")
@@ -112,29 +113,6 @@ func TestFailuresAreTriedAgainUntilTheDeadline(t *testing.T) {
 		require.EqualError(t, cause, "3 renewals failed in a row: the store is away")
 		assert.Equal(t, 7*time.Minute, after)
 		assert.Equal(t, 3, l.Failures())
-	})
-}
-
-func TestPausesDoubleAndLeaveTimeForALastLook(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		t.Helper()
-		l := newLease(renew.Rules{Interval: ttl / 3, Pause: ttl / 30, Longest: ttl / 3}, func(context.Context) error { return errAway })
-		after, _ := l.run(t.Context())
-		assert.Equal(t, trust, after)
-		assert.Equal(t, minutes(5, 5.5, 6.5, 8.5, 11.5), l.asked)
-	})
-}
-
-func TestARightThatLastsLessThanAnIntervalIsRenewed(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
-		defer cancel()
-		l := newLease(renew.Rules{Interval: time.Hour, Pause: time.Minute, Longest: time.Minute}, func(context.Context) error { return nil })
-		_, cause := l.run(ctx)
-		require.NoError(t, cause)
-		assert.InDelta(t, 11*time.Minute, l.asked[0], float64(time.Minute/2))
-		assert.Len(t, l.asked, 2)
 	})
 }
 
@@ -256,4 +234,49 @@ func TestAnAnswerThatComesUnaskedIsAsGood(t *testing.T) {
 		require.NoError(t, cause)
 		assert.Equal(t, minutes(8.25, 13, 17.75), l.asked)
 	})
+}
+
+// between asserts that a pause is at most longest, and at least half of it.
+func between(t *testing.T, longest, pause time.Duration) {
+	t.Helper()
+	assert.GreaterOrEqual(t, pause, longest/2)
+	assert.LessOrEqual(t, pause, longest)
+}
+
+func TestPausesGrowUntilARightHasLasted(t *testing.T) {
+	t.Parallel()
+	times := renew.Times{Duration: 10 * time.Second}
+	const early, steady = 39 * time.Second, 40 * time.Second
+	c := times.Comeback()
+	for range 2 {
+		assert.Zero(t, c.Lost(early), "most ends have another cause")
+		for _, seconds := range []int{2, 4, 8, 16, 32, 64, 80, 80} {
+			between(t, time.Duration(seconds)*time.Second, c.Lost(early))
+		}
+		assert.Equal(t, 9, c.Early())
+		between(t, 40*time.Second, c.Failed())
+		between(t, 80*time.Second, c.Lost(0))
+		assert.False(t, c.Lasted(early))
+		assert.Equal(t, 11, c.Early(), "an end in order that came early proves nothing")
+		assert.Zero(t, c.Lost(steady))
+		assert.Zero(t, c.Early(), "the count begins again")
+		c.Failed()
+		assert.True(t, c.Lasted(steady))
+		assert.Zero(t, c.Early(), "also after an end in order")
+	}
+}
+
+func TestNoTimesMeanNoPauses(t *testing.T) {
+	t.Parallel()
+	var c renew.Comeback
+	for range 100 {
+		assert.Zero(t, c.Failed())
+		assert.Zero(t, c.Lost(-time.Second))
+	}
+}
+
+func TestASlowErrorSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	err := &renew.SlowError{Took: 1234567 * time.Microsecond, Duration: time.Second}
+	assert.EqualError(t, err, "the store took 1.235s to answer, and LeaseDuration is 1s: raise LeaseDuration, or give the store less to do")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/session/memory"
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -388,3 +389,5 @@ func TestHoldersTellsWhoHoldsAKey(t *testing.T) {
 		assert.Equal(t, a.Look(time.Now(), false).PID, seen.PID, "the oldest session")
 	})
 }
+
+func TestMain(m *testing.M) { leak.Main(m) }
