@@ -140,8 +140,8 @@
 //   - A connection that ends takes all its locks with it, K at most. pg_terminate_backend on
 //     one session ends them all. A holder that checks its lock learns of the loss at its first
 //     check. Holders that are blocked in a channel receive are notified one after the other.
-//     That takes about 2 µs of processor time for each lock: 2 ms for 1,000 locks, 20 ms for
-//     10,000. If the processors are busy, it takes proportionally longer.
+//     That takes 2 to 4 µs of processor time for each lock: 2 to 4 ms for 1,000 locks, 20 to
+//     40 ms for 10,000. If the processors are busy, it takes proportionally longer.
 //   - A request for a key that another process holds waits on a connection that takes no new
 //     locks meanwhile, so it delays no other request. Once granted, the lock stays on that
 //     connection until it is released. The Locker never moves it: a move would be a release and

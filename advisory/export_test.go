@@ -3,10 +3,14 @@ package advisory
 import (
 	"maps"
 	"slices"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/configdoc"
 	"github.com/pglatch/pglatch/internal/test/tabletrace"
 )
 
@@ -101,4 +105,11 @@ func (l *Locker) KeepReports(most int) {
 	l.core.reports.mu.Lock()
 	defer l.core.reports.mu.Unlock()
 	l.core.reports.most = most
+}
+
+func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
+	t.Parallel()
+	config, err := Config{}.withDefaults()
+	require.NoError(t, err)
+	configdoc.Check(t, config)
 }

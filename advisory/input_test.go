@@ -27,29 +27,31 @@ import (
 func TestOpenRefusesBadConfigs(t *testing.T) {
 	t.Parallel()
 	const dsn = "postgres://127.0.0.1:1/db"
-	for field, config := range map[string]advisory.Config{
-		"DSN":          {},
-		"ConnConfig":   {ConnConfig: &pgx.ConnConfig{}},
-		"MaxConns":     {DSN: dsn, MaxConns: -1},
-		"LocksPerConn": {DSN: dsn, LocksPerConn: 131_073},
-		"MaxLocks":     {DSN: dsn, LocksPerConn: 2, MaxLocks: -1},
-		"Wait":         {DSN: dsn, Wait: -time.Second},
-		"SessionTTL":   {DSN: dsn, SessionTTL: time.Millisecond},
+	named, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	named.RuntimeParams["application_name"] = "a\x00b"
+	for _, row := range []struct {
+		field, says string
+		config      advisory.Config
+	}{
+		{"DSN", "", advisory.Config{}},
+		{"ConnConfig", "", advisory.Config{ConnConfig: &pgx.ConnConfig{}}},
+		{"MaxConns", "", advisory.Config{DSN: dsn, MaxConns: -1}},
+		{"MaxConns", "LocksPerConn", advisory.Config{DSN: dsn, LocksPerConn: 3, MaxConns: 1}}, // one of them is for waits
+		{"LocksPerConn", "", advisory.Config{DSN: dsn, LocksPerConn: 131_073}},
+		{"MaxLocks", "", advisory.Config{DSN: dsn, LocksPerConn: 2, MaxLocks: -1}},
+		{"Wait", "", advisory.Config{DSN: dsn, Wait: -time.Second}},
+		{"SessionTTL", "", advisory.Config{DSN: dsn, SessionTTL: time.Millisecond}},
+		{"ApplicationName", `"a\x00b"`, advisory.Config{DSN: dsn, ApplicationName: "a\x00b"}},
+		{"ApplicationName", `"\xff"`, advisory.Config{DSN: dsn, ApplicationName: "\xff"}},
+		{"application_name", `"a\x00b"`, advisory.Config{ConnConfig: named}},
 	} {
-		_, err := advisory.Open(t.Context(), config)
+		_, err := advisory.Open(t.Context(), row.config)
 		var configError *advisory.ConfigError
-		require.ErrorAs(t, err, &configError, field)
-		require.Equal(t, field, configError.Field)
+		require.ErrorAs(t, err, &configError, row.field)
+		require.Equal(t, row.field, configError.Field)
+		require.ErrorContains(t, err, row.says)
 	}
-}
-
-func TestConnectionsOfManyLocksNeedAnotherForWaits(t *testing.T) {
-	t.Parallel()
-	_, err := advisory.Open(t.Context(), advisory.Config{DSN: "postgres://127.0.0.1:1/db", LocksPerConn: 3, MaxConns: 1})
-	var configError *advisory.ConfigError
-	require.ErrorAs(t, err, &configError)
-	require.Equal(t, "MaxConns", configError.Field)
-	require.ErrorContains(t, err, "LocksPerConn")
 }
 
 func TestErrorsOfOpenNeverCarryThePassword(t *testing.T) {
@@ -138,11 +140,14 @@ func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
 		for _, n := range []int{-1, 0, 1001} {
 			_, err = l.AcquireSlot(ctx, agents.ID(1), n)
 			require.ErrorAs(t, err, &configError)
+			require.Equal(t, "n", configError.Field)
 		}
+		_, err = l.With(advisory.Options{Shared: true}).AcquireSlot(ctx, agents.ID(1), 2)
+		require.ErrorAs(t, err, &configError)
+		require.Equal(t, "Options.Shared", configError.Field)
 		_, err = l.With(advisory.Options{Wait: -1}).Acquire(ctx, agents.ID(1))
 		require.ErrorAs(t, err, &configError)
-		require.ErrorAs(t, advisory.LockTx(ctx, nil, advisory.TxOptions{}, agents.ID(1)), &configError)
-		require.ErrorAs(t, advisory.LockSQLTx(ctx, nil, advisory.TxOptions{}, agents.ID(1)), &configError)
+		require.Equal(t, "Options.Wait", configError.Field)
 		err = l.Do(ctx, agents.ID(1), nil)
 		require.ErrorAs(t, err, &configError)
 		require.EqualError(t, err, "advisory: fn is nil: give the function that does the work, or call Acquire to do it elsewhere")
@@ -157,13 +162,6 @@ func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 
 		l.Close()
-		l.Close()
-		_, err = l.Acquire(ctx, agents.ID(1))
-		require.ErrorIs(t, err, advisory.ErrClosed)
-		_, err = l.AcquireAll(ctx, agents.ID(1), agents.ID(2))
-		require.ErrorIs(t, err, advisory.ErrClosed)
-		_, err = l.AcquireSlot(ctx, agents.ID(1), 2)
-		require.ErrorIs(t, err, advisory.ErrClosed)
 		err = l.Do(ctx, agents.ID(1), func(context.Context) error { return nil })
 		require.ErrorIs(t, err, advisory.ErrClosed)
 		require.EqualError(t, err, "advisory: lock agent/1: the Locker is closed: call Close after its last use, or Open another")

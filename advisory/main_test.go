@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/internal/test/tabletrace"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -70,4 +73,19 @@ func pidOf(t *testing.T, l *advisory.Locker) uint32 {
 	}
 	require.Fail(t, "nothing is held")
 	return 0
+}
+
+func TestMain(m *testing.M) {
+	if what := os.Getenv(crossing); what != "" {
+		if err := cross(context.Background(), what); err != nil {
+			var deadlock *advisory.DeadlockError
+			if !errors.As(err, &deadlock) {
+				deadlock = &advisory.DeadlockError{}
+			}
+			fmt.Println("failed:", err, "names:", deadlock.Cycle)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(tabletrace.Main(func() int { return pgtest.Run(m) }))
 }

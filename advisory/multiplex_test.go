@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -190,12 +191,6 @@ func takeMany(t *testing.T, l *advisory.Locker, n int) []*advisory.Lock {
 	wg.Wait()
 	require.False(t, t.Failed())
 	return taken
-}
-
-func TestTheCapIsATwentiethOfTheLockTableByDefault(t *testing.T) {
-	t.Parallel()
-	l := open(t, advisory.Config{DSN: pgtest.DSN(t), LocksPerConn: many})
-	assert.Equal(t, 64*300/20, l.Stats().MaxLocks)
 }
 
 func TestABatchInAFullLockTableKeepsWhatItGotAndTypesTheRest(t *testing.T) {
@@ -395,4 +390,31 @@ func TestASilentServerIsALossForAllBeforeTheServerLetsGo(t *testing.T) {
 			require.NoError(t, l.Do(t.Context(), agents.ID(1), func(ctx context.Context) error { return ctx.Err() }))
 		})
 	}
+}
+
+func TestTheLossOfAConnectionInABatchIsToldToItsHoldersAndTheTriesGoToAnother(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, many, func(w *world) {
+		l, f := w.openFaulty(advisory.Config{MaxLocks: 500})
+		holder := w.acquire(l, 0)
+		goOn := f.stall()
+		const n = 200
+		var waiters []pending
+		for i := range n {
+			waiters = append(waiters, w.beginAcquire(w.Context(), l, int64(i+1)))
+		}
+		bubble.Sleep(time.Second)
+		require.Len(w, held(l), 1)
+		assert.True(w, held(l)[0].Doubtful, "an answer is overdue")
+		w.server.KillSessions()
+		goOn()
+		<-holder.Lost()
+		require.ErrorIs(w, holder.Release(), advisory.ErrLost)
+		for _, p := range waiters {
+			lock := w.granted(p)
+			assert.NotEqual(w, holder.PID(), lock.PID())
+			w.release(lock)
+		}
+		assert.Empty(w, w.server.Locked())
+	})
 }

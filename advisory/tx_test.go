@@ -21,29 +21,6 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-func TestLockTxHoldsTheLockUntilTheTransactionEnds(t *testing.T) {
-	t.Parallel()
-	inBothModes(t, func(t *testing.T) {
-		t.Helper()
-		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn, MaxConns: 1}), dbtest.Pool(t, dsn)
-		text, err := agents.Text("acme")
-		require.NoError(t, err)
-		tx, err := work.Begin(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, agents.ID(1)))
-		require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, text))
-		_, err = l.TryAcquire(t.Context(), agents.ID(1))
-		require.ErrorIs(t, err, advisory.ErrHeld)
-		_, err = l.TryAcquire(t.Context(), text)
-		require.ErrorIs(t, err, advisory.ErrHeld)
-		require.NoError(t, tx.Commit(t.Context()))
-		lock, err := l.TryAcquire(t.Context(), agents.ID(1))
-		require.NoError(t, err)
-		require.NoError(t, lock.Release())
-	})
-}
-
 func TestLockTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
@@ -69,35 +46,6 @@ func TestLockTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
 		require.Equal(t, "123456ms", setting)
 		require.NoError(t, tx.Rollback(t.Context()))
 		require.Zero(t, locks(t, work, true))
-	})
-}
-
-func TestLockSQLTxWorksWithDatabaseSQL(t *testing.T) {
-	t.Parallel()
-	inBothModes(t, func(t *testing.T) {
-		t.Helper()
-		dsn := pgtest.DSN(t)
-		l := open(t, advisory.Config{DSN: dsn})
-		db, err := sql.Open("pgx", dsn)
-		require.NoError(t, err)
-		defer db.Close()
-		tx, err := db.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
-		require.NoError(t, advisory.LockSQLTx(t.Context(), tx, advisory.TxOptions{}, agents.ID(1)))
-		shared := l.With(advisory.Options{Shared: true})
-		require.NoError(t, advisory.LockSQLTx(t.Context(), tx, advisory.TxOptions{Shared: true}, agents.ID(2)))
-		_, err = l.TryAcquire(t.Context(), agents.ID(1))
-		require.ErrorIs(t, err, advisory.ErrHeld)
-		reader, err := shared.TryAcquire(t.Context(), agents.ID(2))
-		require.NoError(t, err)
-
-		other, err := db.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
-		err = advisory.LockSQLTx(t.Context(), other, advisory.TxOptions{Wait: 20 * time.Millisecond}, agents.ID(1))
-		require.ErrorIs(t, err, advisory.ErrTimeout)
-		require.NoError(t, other.Commit(), "the transaction is usable after the timeout")
-		require.NoError(t, tx.Rollback())
-		require.NoError(t, reader.Release())
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -56,17 +57,6 @@ func TestAcquireAllOfOneKeyIsAcquire(t *testing.T) {
 		w.release(lock)
 		w.release(w.now(p))
 		assert.Equal(w, int64(1), a.Stats().HandOvers)
-	})
-}
-
-func TestAcquireAllRefusesNoKeyAndInvalidKeys(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a := w.open(advisory.Config{})
-		for _, keys := range [][]namespace.Key{nil, {entity(1), {}}} {
-			_, err := a.AcquireAll(w.Context(), keys...)
-			require.ErrorIs(w, err, namespace.ErrInvalidKey)
-		}
 	})
 }
 
@@ -149,51 +139,12 @@ func TestAcquireAllWaitsForOneTimeoutAltogether(t *testing.T) {
 		one, two := w.acquire(b, 1), w.acquire(b, 2)
 		start := time.Now()
 		p := w.beginAll(w.Context(), a, 1, 2)
-		time.Sleep(800 * time.Millisecond)
+		bubble.Sleep(800 * time.Millisecond)
 		w.release(one)
 		o := <-p
 		require.ErrorIs(w, o.err, advisory.ErrTimeout)
 		assert.Equal(w, time.Second, o.at.Sub(start))
 		w.release(two)
-	})
-}
-
-func TestTheKeysOfAcquireAllPassToWaitersOneByOne(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
-		all := w.now(w.beginAll(w.Context(), a, 1, 2))
-		local := w.beginAcquire(w.Context(), a, 1)
-		remote := w.beginAcquire(w.Context(), b, 2)
-		w.release(all)
-		w.release(w.now(local), w.now(remote))
-		assert.Zero(w, a.Stats().HandOvers, "its session is not for one of them alone")
-	})
-}
-
-func TestASharedAcquireAllExcludesWritersOnly(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
-		one := w.now(w.beginAll(w.Context(), a.With(shared), 1, 2))
-		two := w.now(w.beginAll(w.Context(), b.With(shared), 1, 2))
-		three := w.now(w.beginAll(w.Context(), a.With(shared), 1, 2))
-		_, err := b.TryAcquire(w.Context(), entity(2))
-		require.ErrorIs(w, err, advisory.ErrHeld)
-		w.release(one, two, three)
-	})
-}
-
-func TestALossOfAcquireAllIsTheLossOfOneLock(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a := w.open(advisory.Config{})
-		lock := w.now(w.beginAll(w.Context(), a, 1, 2, 3))
-		w.server.KillSessions()
-		<-lock.Lost()
-		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
-		assert.Equal(w, int64(1), a.Stats().Lost)
-		w.release(w.now(w.beginAll(w.Context(), a, 1, 2, 3)))
 	})
 }
 
@@ -207,7 +158,7 @@ func TestAKeyThatIsLostDuringTheWaitForTheNextFailsThemAll(t *testing.T) {
 		}
 		foreign := w.acquire(other, last)
 		p := w.begin(func() (*advisory.Lock, error) { return l.AcquireAll(w.Context(), entity(1), entity(2)) })
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		w.assertWaits(p)
 		start := time.Now()
 		w.server.Kill(w.pidOf(first))
@@ -248,5 +199,26 @@ func TestALateAnswerToAReleaseDoesNotTouchTheNextHolders(t *testing.T) {
 		w.release(next)
 		w.release(w.now(waiter))
 		assert.Equal(w, int64(1), l.Stats().HandOvers)
+	})
+}
+
+func TestAnAcquireAllWhoseSessionDiesWhileItWaitsIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		blocker := w.acquire(a, 2)
+		defer w.fill(a)()
+		done := make(chan error, 1)
+		go func() {
+			_, err := a.AcquireAll(w.Context(), entity(1), entity(2))
+			done <- err
+		}()
+		synctest.Wait()
+		start := time.Now()
+		w.server.Kill(w.pidOf(1))
+		require.ErrorIs(w, <-done, advisory.ErrUnavailable)
+		assert.Less(w, time.Since(start), time.Second)
+		w.release(blocker)
+		w.release(w.acquire(a, 1))
 	})
 }

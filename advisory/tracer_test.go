@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/bubble"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // A recorder is a tracer that writes down its calls. It asks the Locker, which a
@@ -84,7 +86,7 @@ func TestATracerIsToldEverythingInOrder(t *testing.T) {
 		p, q := w.beginAcquire(w.Context(), two, 1), w.beginAcquire(w.Context(), one, 1)
 		expect(`wait agent/1 "two" shared=false ahead=0`, `wait agent/1 "one" shared=false ahead=1`)
 
-		time.Sleep(time.Second / 2)
+		bubble.Sleep(time.Second / 2)
 		w.release(lock)
 		second := w.now(p)
 		release := `release agent/1 "one" 500ms lost=false` // by another goroutine than what follows: it may come later
@@ -101,7 +103,7 @@ func TestATracerIsToldEverythingInOrder(t *testing.T) {
 		w.release(second)
 		third := w.now(q)
 		r.calls = nil
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		w.server.Kill(w.pidOf(1))
 		<-third.Lost()
 		w.assertIdle(a)
@@ -153,15 +155,6 @@ func TestATracerIsToldOfTheOpeningAndTheEndOfItsLocker(t *testing.T) {
 		l.Close()
 		l.Close()
 		assert.Equal(w, []string{"open a", "open b", "close a", "close b"}, told)
-	})
-}
-
-func TestATracerThatPanicsWhenALockerOpensOrClosesChangesNothing(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		l := w.open(advisory.Config{Tracer: advisory.Tracer{Open: func(*advisory.Locker) func() { panic("open") }}})
-		w.release(w.acquire(l, 1))
-		w.open(advisory.Config{Tracer: advisory.Tracer{Open: func(*advisory.Locker) func() { return func() { panic("close") } }}}).Close()
 	})
 }
 
@@ -219,5 +212,130 @@ func TestTheCallsAboutOneRequestAndItsLockHaveOneValueInCommon(t *testing.T) {
 		assert.ElementsMatch(w, [][]string{
 			{"acquire", "release"}, {"acquire", "release"}, {"wait", "acquire", "loss", "release"},
 		}, all)
+	})
+}
+
+func TestHeldDescribesEachLockOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		since := time.Now()
+		all, err := a.With(advisory.Options{Label: "move", Shared: true}).AcquireAll(w.Context(), entity(2), entity(1))
+		require.NoError(w, err)
+		bubble.Sleep(time.Second)
+		one, two := w.beginAcquire(w.Context(), a, 1), w.beginAcquire(w.Context(), a, 2)
+		want := advisory.HeldLock{
+			Keys: []namespace.Key{entity(1), entity(2)}, Label: "move", Shared: true, Since: since, PID: w.pidOf(1), Waiters: 2,
+		}
+		assert.Equal(w, []advisory.HeldLock{want}, held(a))
+
+		w.release(all)
+		w.release(w.now(one), w.now(two))
+		assert.Empty(w, held(a))
+	})
+}
+
+func TestStatsCountWhatHappened(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{MaxConns: 4}), w.open(advisory.Config{})
+		foreign := w.acquire(b, 2)
+		first := w.acquire(a, 1)
+		handOver := w.beginAcquire(w.Context(), a, 1)
+		one, two := w.acquire(a.With(shared), 3), w.acquire(a.With(shared), 3)
+		brief := a.With(advisory.Options{Wait: time.Second})
+		waiter := w.beginAcquire(w.Context(), brief, 2)
+		want := advisory.Stats{
+			Held: 3, Waiting: 2, Acquired: 3, HandOvers: 1, WaitSteps: 2,
+			Sessions: 3, SessionsInUse: 3, MaxConns: 4, Locks: 3, Batches: 3,
+		}
+		if w.locksPerConn > 1 { // two keys on one connection, and a wait
+			got := a.Stats()
+			assert.Contains(w, []int{2, 3}, got.SessionsInUse)
+			want.Sessions, want.SessionsInUse, want.MaxConns = got.Sessions, got.SessionsInUse, 4+1
+			want.MaxLocks = 100
+		}
+		assert.Equal(w, want, a.Stats())
+		assert.EqualValues(w, 3, a.Operations())
+
+		w.release(first)
+		second := w.now(handOver)
+		require.ErrorIs(w, (<-waiter).err, advisory.ErrTimeout)
+		_, err := a.DoOrSkip(w.Context(), entity(2), nothing)
+		require.NoError(w, err)
+		_, err = a.DoOrSkip(second.Context(), entity(1), nothing)
+		require.NoError(w, err)
+		w.release(second)
+		w.server.Kill(w.pidOf(3))
+		<-one.Lost()
+		<-two.Lost()
+		require.ErrorIs(w, one.Release(), advisory.ErrLost)
+		require.ErrorIs(w, two.Release(), advisory.ErrLost)
+		w.release(foreign)
+		synctest.Wait()
+		s := a.Stats()
+		assert.GreaterOrEqual(w, s.WaitSteps, int64(2))
+		s.MaxConns -= min(1, w.locksPerConn-1)
+		s.MaxLocks, s.Batches = 0, 0
+		s.WaitSteps, s.Sessions = 0, 0 // the end of the wait and of its last wait step are one instant
+		assert.Equal(w, advisory.Stats{
+			Acquired: 4, HandOvers: 2, Skips: 1, ReentrantSkips: 1, Timeouts: 1, Lost: 2, MaxConns: 4,
+		}, s)
+	})
+}
+
+// The description of locks blocks all other changes, so it goes page by page.
+func TestHeldDescribesAFewLocksAtATime(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, many, func(w *world) {
+		const n = 2000
+		l := w.open(advisory.Config{MaxLocks: n})
+		locks := make([]*advisory.Lock, n)
+		for i := range locks {
+			locks[i] = w.acquire(l, int64(i))
+		}
+		assert.Len(w, held(l), n)
+		seen := 0
+		for range l.Held() {
+			if seen++; seen == 1 {
+				w.release(locks...)
+			}
+		}
+		assert.Less(w, seen, n/4, "the others were released before they were described")
+	})
+}
+
+// panicker is a tracer that panics at everything.
+func panicker() advisory.Tracer {
+	return advisory.Tracer{
+		Acquire: func(context.Context, advisory.AcquireData) { panic("acquire") },
+		Wait:    func(context.Context, advisory.WaitData) { panic("wait") },
+		Release: func(context.Context, advisory.ReleaseData) { panic("release") },
+		Loss:    func(context.Context, advisory.LossData) { panic("loss") },
+	}
+}
+
+func TestATracerThatPanicsLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{Tracer: panicker()})
+		first := w.acquire(a, 1)
+		p := w.beginAcquire(w.Context(), a, 1)
+		w.assertWaits(p)
+		w.release(first)
+		w.release(w.now(p))
+		lost := w.acquire(a, 1)
+		w.server.KillSessions()
+		<-lost.Lost()
+		require.ErrorIs(w, lost.Release(), advisory.ErrLost)
+	})
+}
+
+func TestATracerThatPanicsWhenALockerOpensOrClosesChangesNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l := w.open(advisory.Config{Tracer: advisory.Tracer{Open: func(*advisory.Locker) func() { panic("open") }}})
+		w.release(w.acquire(l, 1))
+		w.open(advisory.Config{Tracer: advisory.Tracer{Open: func(*advisory.Locker) func() { return func() { panic("close") } }}}).Close()
 	})
 }

@@ -3,6 +3,8 @@ package advisory_test
 import (
 	"context"
 	"log/slog"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -62,7 +66,7 @@ func TestEveryHolderOfAConnectionIsToldBeforeAnyReport(t *testing.T) {
 						told.Add(1)
 					}()
 				}
-				time.Sleep(time.Second) // the connection is watched by now
+				bubble.Sleep(time.Second) // the connection is watched by now
 				w.server.KillSessions()
 				synctest.Wait()
 				assert.Equal(w, int64(locks), told.Load())
@@ -120,28 +124,6 @@ func TestAReportMayCloseTheLocker(t *testing.T) {
 			assert.Equal(w, int64(1), reports.Load())
 			_, err := l.Acquire(w.Context(), entity(1))
 			require.ErrorIs(w, err, advisory.ErrClosed)
-			require.ErrorIs(w, lock.Release(), advisory.ErrLost)
-		}
-	})
-}
-
-func TestCloseReturnsWhenItsLossesAreReported(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		var reports atomic.Int64
-		closed := false
-		l := w.open(advisory.Config{Tracer: advisory.Tracer{
-			Open: func(*advisory.Locker) func() { return func() { closed = true } },
-			Loss: func(context.Context, advisory.LossData) {
-				assert.False(w, closed)
-				reports.Add(1)
-			},
-		}})
-		locks := []*advisory.Lock{w.acquire(l, 1), w.acquire(l, 2)}
-		l.Close()
-		assert.Equal(w, int64(2), reports.Load())
-		assert.True(w, closed)
-		for _, lock := range locks {
 			require.ErrorIs(w, lock.Release(), advisory.ErrLost)
 		}
 	})
@@ -235,7 +217,7 @@ func TestASlotIsNotGrantedBesideItsPlainKey(t *testing.T) {
 					lock, err := acquire(w.Context(), slot)
 					plain <- outcome{lock, err, time.Now()}
 				}()
-				time.Sleep(time.Millisecond) // the slot's try is on its way, and the plain key is asked for
+				bubble.Sleep(time.Millisecond) // the slot's try is on its way, and the plain key is asked for
 				return nil
 			}
 			lock, err := l.AcquireSlot(w.Context(), entity(42), 1)
@@ -246,7 +228,7 @@ func TestASlotIsNotGrantedBesideItsPlainKey(t *testing.T) {
 				w.release(w.granted(plain))
 				continue
 			}
-			time.Sleep(time.Second)
+			bubble.Sleep(time.Second)
 			require.ErrorIs(w, (<-plain).err, advisory.ErrHeld)
 			w.release(lock)
 		}
@@ -281,7 +263,7 @@ func TestALookIsRightWhileOtherHoldersAreTold(t *testing.T) {
 			_ = lock.Context()
 			locks = append(locks, lock)
 		}
-		time.Sleep(time.Second) // watched
+		bubble.Sleep(time.Second) // watched
 		telling.Store(true)
 		w.server.KillSessions()
 		synctest.Wait()
@@ -322,5 +304,101 @@ func TestReportsThatASlowTracerHasNoRoomForAreCounted(t *testing.T) {
 		assert.Equal(w, int64(100), told.Load()+unreported)
 		assert.Equal(w, told.Load()+1, warned.Load(), "each loss that is reported, and once that others are not")
 		assert.Equal(w, int64(100), l.Stats().Lost)
+	})
+}
+
+// A try whose answer is on its way holds nobody up for longer than that.
+func TestATryOfAnotherLockerIsNoWaitOfACircle(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		f := &faulty{Source: w.inProcess("faulty")}
+		a, err := advisory.Open(session.WithSource(w.Context(), f), w.config(advisory.Config{}))
+		require.NoError(w, err)
+		w.Cleanup(a.Close)
+		b := w.openTogether(advisory.Config{})
+		one, two := w.acquire(a, 1), w.acquire(b, 2)
+		asked := make(chan struct{})
+		f.onTry = func(tag namespace.Tag) error {
+			if tag == entity(2).Tag() {
+				close(asked)
+				bubble.Sleep(10 * time.Millisecond)
+			}
+			return nil
+		}
+		tried := make(chan error, 1)
+		go func() {
+			_, err := a.TryAcquire(one.Context(), entity(2))
+			tried <- err
+			assert.NoError(w, one.Release())
+		}()
+		<-asked
+		lock, err := b.Acquire(two.Context(), entity(1))
+		require.NoError(w, err)
+		require.ErrorIs(w, <-tried, advisory.ErrHeld)
+		require.NoError(w, lock.Release())
+		require.NoError(w, two.Release())
+	})
+}
+
+// told opens a Locker that notes the order of its reports.
+func told(w *world, change func(*advisory.Tracer)) (l *advisory.Locker, reports func() []string) {
+	var mu sync.Mutex
+	var order []string
+	note := func(report string) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, report)
+	}
+	tracer := advisory.Tracer{
+		Loss:    func(context.Context, advisory.LossData) { note("loss") },
+		Release: func(context.Context, advisory.ReleaseData) { note("release") },
+	}
+	if change != nil {
+		change(&tracer)
+	}
+	return w.open(advisory.Config{Tracer: tracer}), func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return order
+	}
+}
+
+func TestALossIsReportedBeforeTheReleaseOfAHolderThatSeesItFirst(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l, reports := told(w, nil)
+		slow := false
+		parent := valueFunc{w.Context(), func() {
+			if slow {
+				bubble.Sleep(time.Millisecond) // so that the holder goes on before the cancel returns
+			}
+		}}
+		lock, err := l.Acquire(parent, entity(1))
+		require.NoError(w, err)
+		done := lock.Context().Done()
+		released := make(chan error, 1)
+		go func() { <-done; released <- lock.Release() }()
+		bubble.Sleep(time.Second)
+		slow = true
+		w.server.KillSessions()
+		require.ErrorIs(w, <-released, advisory.ErrLost)
+		bubble.Sleep(time.Second)
+		assert.Equal(w, []string{"loss", "release"}, reports())
+	})
+}
+
+func TestAReportThatEndsItsGoroutineEndsNothingElse(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l, reports := told(w, func(tracer *advisory.Tracer) {
+			tracer.Loss = func(context.Context, advisory.LossData) { runtime.Goexit() }
+		})
+		lock := w.acquire(l, 1)
+		w.server.KillSessions()
+		<-lock.Context().Done()
+		synctest.Wait()
+		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+		synctest.Wait()
+		assert.Equal(w, []string{"release"}, reports())
 	})
 }

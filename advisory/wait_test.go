@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 )
 
 func TestAWaitLastsForTheTimeoutOrTheOptionsWait(t *testing.T) {
@@ -81,7 +82,7 @@ func TestWithoutATimeoutAWaitLastsUntilTheContextEnds(t *testing.T) {
 				lock := w.acquire(b, 1)
 				ctx, cancel := context.WithCancel(w.Context())
 				p := w.beginAcquire(ctx, a.With(l.options), 1)
-				time.Sleep(time.Hour) // each wait step of 0.9 s is run
+				bubble.Sleep(time.Hour) // each wait step of 0.9 s is run
 				w.assertWaits(p)
 				assert.Equal(w, 1, w.server.Waiters(entity(1)))
 				cancel()
@@ -92,17 +93,6 @@ func TestWithoutATimeoutAWaitLastsUntilTheContextEnds(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestANegativeWaitIsAnErrorOfTheCall(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		l := w.open(advisory.Config{}).With(advisory.Options{Wait: -1})
-		_, err := l.Acquire(w.Context(), entity(1))
-		e, ok := errors.AsType[*advisory.ConfigError](err)
-		require.True(w, ok)
-		assert.Equal(w, "Options.Wait", e.Field)
-	})
 }
 
 func TestAWaitEndsAtTheContextsDeadlineWithItsCause(t *testing.T) {
@@ -131,7 +121,7 @@ func TestACanceledWaitReturnsAtOnceWithTheCause(t *testing.T) {
 		lock := w.acquire(b, 1)
 		ctx, cancel := context.WithCancelCause(w.Context())
 		p := w.beginAcquire(ctx, a, 1)
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		start, gone := time.Now(), errors.New("client gone")
 		cancel(gone)
 		o := <-p
@@ -143,27 +133,13 @@ func TestACanceledWaitReturnsAtOnceWithTheCause(t *testing.T) {
 	})
 }
 
-func TestATimedOutWaiterDoesNotTakeItsPlaceFromTheNext(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
-		lock := w.acquire(b, 1)
-		short := w.beginAcquire(w.Context(), a.With(advisory.Options{Wait: time.Second}), 1)
-		long := w.beginAcquire(w.Context(), a, 1)
-		require.ErrorIs(w, (<-short).err, advisory.ErrTimeout)
-		w.assertWaits(long)
-		w.release(lock)
-		w.release(w.now(long))
-	})
-}
-
 func TestALongWaitIsGrantedAtTheRelease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
 		lock := w.acquire(b, 1)
 		p := w.beginAcquire(w.Context(), a, 1)
-		time.Sleep(10*time.Second + 123*time.Millisecond)
+		bubble.Sleep(10*time.Second + 123*time.Millisecond)
 		start := time.Now()
 		w.release(lock)
 		o := <-p
@@ -230,23 +206,6 @@ func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
 	})
 }
 
-func TestALocksContextEndsWithItsRelease(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		lock := w.acquire(w.open(advisory.Config{}), 1)
-		ctx := lock.Context()
-		require.NoError(w, ctx.Err())
-		w.release(lock)
-		require.ErrorIs(w, context.Cause(ctx), advisory.ErrReleased)
-		require.ErrorIs(w, lock.Release(), advisory.ErrReleased)
-		select {
-		case <-lock.Lost():
-			assert.Fail(w, "a released lock is not lost")
-		default:
-		}
-	})
-}
-
 func TestTheEndOfTheAcquisitionsContextDoesNotRelease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -286,7 +245,7 @@ func TestWaitsOfAllLengthsEndAtTheirTimes(t *testing.T) {
 		for i := range 300 {
 			wait, canceled := time.Duration(i%100+1)*1700*time.Microsecond, i%3 == 0
 			waits.Go(func() {
-				time.Sleep(time.Duration(i%7) * 11 * time.Millisecond)
+				bubble.Sleep(time.Duration(i%7) * 11 * time.Millisecond)
 				ctx, cancel := context.WithCancel(w.Context())
 				defer cancel()
 				if canceled {
@@ -305,5 +264,177 @@ func TestWaitsOfAllLengthsEndAtTheirTimes(t *testing.T) {
 		}
 		waits.Wait()
 		w.release(lock)
+	})
+}
+
+func TestAWonWaitLivesOnItsConnectionUntilItIsReleased(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, many, func(w *world) {
+		l, other := w.open(advisory.Config{MaxConns: 1}), w.open(advisory.Config{})
+		foreign := w.acquire(other, 1)
+		p := w.beginAcquire(w.Context(), l, 1)
+		assert.Equal(w, 1, w.server.Waiters(entity(1)))
+		mine := w.acquire(l, 2) // the other connection goes on
+		w.release(foreign)
+		won := w.now(p)
+		assert.NotEqual(w, mine.PID(), won.PID())
+		w.server.Kill(won.PID())
+		<-won.Lost()
+		require.ErrorIs(w, won.Release(), advisory.ErrLost)
+		w.release(mine)
+	})
+}
+
+func TestKeysBeyondTheWaitingConnectionsTakeTurnsAndAreTriedTogether(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, many, func(w *world) {
+		const n, conns = 10, 2
+		l, other := w.open(advisory.Config{MaxConns: conns, Wait: time.Hour}), w.open(advisory.Config{MaxConns: n})
+		var foreign []*advisory.Lock
+		var waits []pending
+		for i := range int64(n) {
+			foreign = append(foreign, w.acquire(other, i))
+			waits = append(waits, w.beginAcquire(w.Context(), l, i))
+		}
+		queued := make(map[int64]bool)
+		for range 20 * n { // in steps
+			for i := range int64(n) {
+				if w.server.Waiters(entity(i)) > 0 {
+					queued[i] = true
+				}
+			}
+			bubble.Sleep(300 * time.Millisecond)
+			synctest.Wait()
+		}
+		assert.Len(w, queued, n, "everybody had a turn in the server's queue")
+		before := l.Operations()
+		bubble.Sleep(10 * time.Second)
+		synctest.Wait()
+		after := l.Stats()
+		assert.LessOrEqual(w, l.Operations()-before, int64(10*20*n), "nobody spins")
+		assert.LessOrEqual(w, after.Sessions, conns+1)
+		start := time.Now()
+		w.release(foreign...)
+		for _, p := range waits {
+			w.release(w.granted(p))
+		}
+		assert.LessOrEqual(w, time.Since(start), time.Second)
+	})
+}
+
+func TestLocksThatAreHeldForEverDoNotUseTheWaitingConnectionsUp(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, many, func(w *world) {
+		l, other := w.open(advisory.Config{MaxConns: 1}), w.open(advisory.Config{})
+		foreign := []*advisory.Lock{w.acquire(other, 1), w.acquire(other, 2)}
+		first, second := w.beginAcquire(w.Context(), l, 1), w.beginAcquire(w.Context(), l, 2)
+		w.release(foreign[0])
+		one := w.granted(first) // on the only connection that waits
+		bubble.Sleep(time.Second)
+		synctest.Wait()
+		assert.Equal(w, 1, w.server.Waiters(entity(2)), "which waits for others, too")
+		start := time.Now()
+		w.release(one)
+		assert.Equal(w, start, time.Now(), "an unlock interrupts that")
+		assert.Empty(w, w.server.Holders(entity(1)))
+		w.release(foreign[1])
+		w.release(w.granted(second))
+	})
+}
+
+// The callers wait at the server, and without a connection to wait on.
+func TestACallerWhoIsCanceledLeavesWhereverItWaits(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, many, func(w *world) {
+		l, other := w.open(advisory.Config{MaxConns: 1}), w.open(advisory.Config{})
+		foreign := []*advisory.Lock{w.acquire(other, 1), w.acquire(other, 2)}
+		ctx, cancel := context.WithCancel(w.Context())
+		waits := []pending{w.beginAcquire(ctx, l, 1), w.beginAcquire(ctx, l, 2)}
+		assert.Equal(w, 1, w.server.Waiters(entity(1))+w.server.Waiters(entity(2)), "one of them is polled")
+		for range 2 { // and the control: whoever is not canceled waits on
+			bubble.Sleep(2 * time.Second)
+			for _, p := range waits {
+				w.assertWaits(p)
+			}
+		}
+		start := time.Now()
+		cancel()
+		for _, p := range waits {
+			require.ErrorIs(w, (<-p).err, context.Canceled)
+		}
+		assert.Equal(w, start, time.Now())
+		w.assertIdle(l)
+		again := w.beginAcquire(w.Context(), l, 2)
+		w.release(foreign...)
+		w.release(w.granted(again))
+	})
+}
+
+// Each waiter that leaves costs the same, however many waiters are behind it.
+func TestManyWaitersOfOneKeyCanLeaveAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		const n = 10_000
+		l, other := w.open(advisory.Config{}), w.open(advisory.Config{})
+		foreign := w.acquire(other, 1)
+		ctx, cancel := context.WithCancel(w.Context())
+		waits := make([]pending, n)
+		for i := range waits {
+			waits[i] = make(pending, 1)
+			go func() {
+				lock, err := l.Acquire(ctx, entity(1))
+				waits[i] <- outcome{lock, err, time.Now()}
+			}()
+		}
+		synctest.Wait()
+		assert.Equal(w, n, l.Stats().Waiting)
+		before := l.Operations()
+		start := time.Now()
+		cancel()
+		for _, p := range waits {
+			require.ErrorIs(w, (<-p).err, context.Canceled)
+		}
+		assert.Equal(w, start, time.Now())
+		synctest.Wait()
+		assert.LessOrEqual(w, l.Operations()-before, int64(10), "the server hears of the last one")
+		w.release(foreign)
+	})
+}
+
+func TestACauseThatLooksLikeAHeldLockIsNoSkip(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		ctx, cancel := context.WithCancelCause(w.Context())
+		cancel(&advisory.HeldError{Key: entity(9)}) // as an errgroup's first error does
+		ran, err := a.DoOrSkip(ctx, entity(1), nothing)
+		assert.False(w, ran)
+		require.Error(w, err)
+	})
+}
+
+func TestAContextAskedForAfterTheReleaseHasEnded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		lock := w.acquire(w.open(advisory.Config{}), 1)
+		w.release(lock)
+		require.ErrorIs(w, context.Cause(lock.Context()), advisory.ErrReleased)
+	})
+}
+
+func TestALocksContextEndsWithItsRelease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		lock := w.acquire(w.open(advisory.Config{}), 1)
+		ctx := lock.Context()
+		require.NoError(w, ctx.Err())
+		w.release(lock)
+		require.ErrorIs(w, context.Cause(ctx), advisory.ErrReleased)
+		require.ErrorIs(w, lock.Release(), advisory.ErrReleased)
+		select {
+		case <-lock.Lost():
+			assert.Fail(w, "a released lock is not lost")
+		default:
+		}
 	})
 }

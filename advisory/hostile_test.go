@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/internal/session/memory"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -113,7 +117,7 @@ func TestAContextThatPanicsLeavesNoLock(t *testing.T) {
 								time.AfterFunc(time.Second, func() { assert.NoError(w, first.Release()) })
 							}
 							returned := survive(func() { _ = acquire(ctx, l) })
-							time.Sleep(2 * time.Second)
+							bubble.Sleep(2 * time.Second)
 							w.assertIdle(l)
 							assert.Empty(w, w.server.Locked(), "in round %d", round)
 							if w.Failed() || returned && calls < round {
@@ -166,7 +170,7 @@ func TestATracerThatDoesNotReturnLeavesNoLock(t *testing.T) {
 						first := w.acquire(other, 1)
 						time.AfterFunc(time.Second, func() { assert.NoError(w, first.Release()) })
 						survive(func() { _ = acquire(w.Context(), l) })
-						time.Sleep(2 * time.Second)
+						bubble.Sleep(2 * time.Second)
 						w.assertIdle(l)
 						survive(func() { _ = acquire(w.Context(), l) })
 						w.assertIdle(l)
@@ -235,7 +239,7 @@ func TestAContextThatDoesNotReturnHidesNoLoss(t *testing.T) {
 					defer cancel()
 					locks, derived = append(locks, lock), append(derived, ctx)
 				}
-				time.Sleep(time.Second) // the connection is watched by now
+				bubble.Sleep(time.Second) // the connection is watched by now
 				hostile.Store(true)
 				w.server.KillSessions()
 				synctest.Wait()
@@ -255,7 +259,7 @@ func TestADeadlineBeforeTheAnswerIsTheCause(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l, f := w.openFaulty(advisory.Config{})
 		w.release(w.acquire(l, 2)) // there is a connection
-		f.onTry = func(namespace.Tag) error { time.Sleep(10 * time.Second); return nil }
+		f.onTry = func(namespace.Tag) error { bubble.Sleep(10 * time.Second); return nil }
 		for _, cause := range []error{context.DeadlineExceeded, errHurry} {
 			ctx, cancel := context.WithTimeoutCause(w.Context(), time.Second, cause)
 			_, err := l.Acquire(ctx, entity(1))
@@ -263,21 +267,157 @@ func TestADeadlineBeforeTheAnswerIsTheCause(t *testing.T) {
 			require.ErrorIs(w, err, cause)
 			require.ErrorIs(w, err, advisory.ErrUnavailable)
 			require.NotContains(w, err.Error(), "the connection ended")
-			time.Sleep(time.Minute)
+			bubble.Sleep(time.Minute)
 		}
 		_, err := l.With(advisory.Options{Wait: time.Second}).Acquire(w.Context(), entity(1))
 		require.ErrorIs(w, err, context.DeadlineExceeded)
 		require.ErrorContains(w, err, "no answer from the server within")
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 	})
 }
 
-func TestANameThatPostgreSQLCannotStoreIsRefused(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"a\x00b", "\xff"} {
-		var wrong *advisory.ConfigError
-		_, err := openOn(memory.NewServer(), advisory.Config{ApplicationName: name})
-		require.ErrorAs(t, err, &wrong)
-		assert.Equal(t, "ApplicationName", wrong.Field)
+// lockerCalls are all methods of a Locker, as a callback may call them, and lockCalls those of a lock that it holds.
+var (
+	lockerCalls = map[string]func(l *advisory.Locker, ctx context.Context){
+		"Acquire":     func(l *advisory.Locker, ctx context.Context) { release(l.Acquire(ctx, entity(50))) },
+		"AcquireAll":  func(l *advisory.Locker, ctx context.Context) { release(l.AcquireAll(ctx, entity(51), entity(52))) },
+		"AcquireSlot": func(l *advisory.Locker, ctx context.Context) { release(l.AcquireSlot(ctx, entity(53), 2)) },
+		"TryAcquire":  func(l *advisory.Locker, ctx context.Context) { release(l.TryAcquire(ctx, entity(54))) },
+		"Do":          func(l *advisory.Locker, ctx context.Context) { _ = l.Do(ctx, entity(55), nothing) },
+		"DoOrSkip":    func(l *advisory.Locker, ctx context.Context) { _, _ = l.DoOrSkip(ctx, entity(56), nothing) },
+		"With": func(l *advisory.Locker, ctx context.Context) {
+			release(l.With(advisory.Options{Shared: true}).Acquire(ctx, entity(57)))
+		},
+		"Held": func(l *advisory.Locker, _ context.Context) {
+			for range l.Held() { // each is described
+			}
+		},
+		"Stats": func(l *advisory.Locker, _ context.Context) { l.Stats() },
+		"Close": func(l *advisory.Locker, _ context.Context) { l.Close() },
 	}
+	lockCalls = map[string]func(l *advisory.Lock){
+		"Asked":   func(l *advisory.Lock) { l.Asked() },
+		"Context": func(l *advisory.Lock) { _ = l.Context().Err() },
+		"Key":     func(l *advisory.Lock) { l.Key() },
+		"Keys":    func(l *advisory.Lock) { l.Keys() },
+		"Lost":    func(l *advisory.Lock) { l.Lost() },
+		"PID":     func(l *advisory.Lock) { l.PID() },
+		"Release": func(l *advisory.Lock) { _ = l.Release() },
+		"Shared":  func(l *advisory.Lock) { l.Shared() },
+	}
+)
+
+func release(l *advisory.Lock, err error) {
+	if err == nil {
+		_ = l.Release()
+	}
+}
+
+// callbacks are all functions of the program's that a Locker calls.
+func callbacks(call func()) map[string]advisory.Config {
+	return map[string]advisory.Config{
+		"Tracer.Open":    {Tracer: advisory.Tracer{Open: func(*advisory.Locker) func() { call(); return nil }}},
+		"closed":         {Tracer: advisory.Tracer{Open: func(*advisory.Locker) func() { return call }}},
+		"Tracer.Wait":    {Tracer: advisory.Tracer{Wait: func(context.Context, advisory.WaitData) { call() }}},
+		"Tracer.Acquire": {Tracer: advisory.Tracer{Acquire: func(context.Context, advisory.AcquireData) { call() }}},
+		"Tracer.Release": {Tracer: advisory.Tracer{Release: func(context.Context, advisory.ReleaseData) { call() }}},
+		"Tracer.Loss":    {Tracer: advisory.Tracer{Loss: func(context.Context, advisory.LossData) { call() }}},
+		"Logger":         {Logger: slog.New(lossLog{call})},
+		"Context.Value":  {},
+	}
+}
+
+func TestEachMethodMayBeCalledFromEachCallback(t *testing.T) {
+	t.Parallel()
+	for _, method := range methods(t, "Locker") {
+		require.Contains(t, lockerCalls, method)
+	}
+	for _, method := range methods(t, "Lock") {
+		require.Contains(t, lockCalls, method)
+	}
+	for callback := range callbacks(func() {}) {
+		t.Run(callback, func(t *testing.T) {
+			t.Parallel()
+			for method, call := range lockerCalls {
+				inBubble(t, func(w *world) {
+					w.Log(method)
+					callFrom(w, callback, func(l *advisory.Locker, _ *advisory.Lock) { call(l, context.Background()) })
+				})
+			}
+			for method, call := range lockCalls {
+				inBubble(t, func(w *world) {
+					w.Log(method)
+					callFrom(w, callback, func(_ *advisory.Locker, lock *advisory.Lock) { call(lock) })
+				})
+			}
+		})
+	}
+}
+
+// methods are the exported ones of a type of the package, without those that tests add.
+func methods(t *testing.T, of string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	declared := regexp.MustCompile(`(?m)^func \(\w+ \*` + of + `\) ([A-Z]\w*)\(`)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range declared.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, match[1])
+		}
+	}
+	require.NotEmpty(t, names)
+	return names
+}
+
+// callFrom makes everything happen that a Locker calls functions of the program's for, and calls f, once, in one of them.
+func callFrom(w *world, callback string, f func(*advisory.Locker, *advisory.Lock)) {
+	var locker atomic.Pointer[advisory.Locker]
+	var lock atomic.Pointer[advisory.Lock]
+	var called, through atomic.Bool
+	call := func() {
+		if l, held := locker.Load(), lock.Load(); l != nil && held != nil && called.CompareAndSwap(false, true) {
+			f(l, held)
+			through.Store(true)
+		}
+	}
+	other := w.open(advisory.Config{})
+	config := callbacks(call)[callback]
+	if callback == "Tracer.Open" { // it has a Locker before anybody has a lock
+		config.Tracer.Open = func(l *advisory.Locker) func() {
+			mine, err := l.Acquire(context.Background(), entity(9))
+			require.NoError(w, err)
+			locker.Store(l)
+			lock.Store(mine)
+			call()
+			return nil
+		}
+	}
+	l := w.open(config)
+	if mine, err := l.Acquire(w.Context(), entity(10)); err == nil && locker.Load() == nil {
+		locker.Store(l)
+		lock.Store(mine)
+	}
+	ctx := w.Context()
+	if callback == "Context.Value" {
+		ctx = valueFunc{ctx, call}
+	}
+	first := w.acquire(other, 1)
+	go func() {
+		bubble.Sleep(time.Second)
+		_ = first.Release()
+	}()
+	release(l.Acquire(ctx, entity(1))) // waits
+	_, _ = l.Acquire(ctx, entity(2))
+	bubble.Sleep(time.Second)
+	w.server.KillSessions()
+	bubble.Sleep(time.Second)
+	l.Close()
+	synctest.Wait()
+	assert.True(w, called.Load(), "the callback was called")
+	assert.True(w, through.Load(), "what it called has returned")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/namespace"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 )
 
 func (w *world) beginSlot(ctx context.Context, l *advisory.Locker, n int) pending {
@@ -35,7 +35,7 @@ func TestASemaphoreHasNSlotsInAllProcesses(t *testing.T) {
 				for i := range 6 {
 					waiters = append(waiters, w.beginSlot(w.Context(), lockers[i%2], n))
 				}
-				time.Sleep(time.Second)
+				bubble.Sleep(time.Second)
 				for _, p := range waiters {
 					w.assertWaits(p)
 				}
@@ -90,7 +90,7 @@ func TestAWaiterForASlotThatLeavesLeavesNothing(t *testing.T) {
 				for _, ctx := range contexts {
 					waiters = append(waiters, w.beginSlot(ctx, a, 1))
 				}
-				time.Sleep(time.Second)
+				bubble.Sleep(time.Second)
 				cancel(enough)
 				require.ErrorIs(w, (<-waiters[position]).err, enough)
 				w.release(slot)
@@ -127,69 +127,6 @@ func TestAWaitForASlotEndsInTimeAndNamesTheSemaphore(t *testing.T) {
 	})
 }
 
-func TestALostSlotIsFreeAgain(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a := w.open(advisory.Config{})
-		slot := w.now(w.beginSlot(w.Context(), a, 1))
-		w.server.KillSessions()
-		<-slot.Lost()
-		w.release(w.now(w.beginSlot(w.Context(), a, 1)))
-		require.ErrorIs(w, slot.Release(), advisory.ErrLost)
-	})
-}
-
-func TestAWaiterForASlotThatLosesItsSessionIsTold(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a := w.open(advisory.Config{})
-		slot := w.now(w.beginSlot(w.Context(), a, 1))
-		inside, before := w.beginSlot(w.Context(), a, 1), w.beginSlot(w.Context(), a, 1)
-		w.server.KillSessions()
-		for _, p := range []pending{inside, before} {
-			if o := <-p; o.err == nil { // it looked once more after the slot was free
-				w.release(o.lock)
-			} else {
-				require.ErrorIs(w, o.err, advisory.ErrUnavailable)
-			}
-		}
-		require.ErrorIs(w, slot.Release(), advisory.ErrLost)
-	})
-}
-
-func TestCloseEndsTheWaitForASlot(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
-		slot := w.now(w.beginSlot(w.Context(), b, 1))
-		inside, before := w.beginSlot(w.Context(), a, 1), w.beginSlot(w.Context(), a, 1)
-		a.Close()
-		require.ErrorIs(w, (<-inside).err, advisory.ErrClosed)
-		require.ErrorIs(w, (<-before).err, advisory.ErrClosed)
-		w.release(slot)
-		assert.Empty(w, w.server.Locked())
-	})
-}
-
-func TestAcquireSlotRefusesWhatIsNoSemaphore(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a := w.open(advisory.Config{})
-		for _, tt := range []struct {
-			l     *advisory.Locker
-			n     int
-			field string
-		}{{a, 0, "n"}, {a, 1001, "n"}, {a.With(shared), 1, "Options.Shared"}} {
-			_, err := tt.l.AcquireSlot(w.Context(), entity(1), tt.n)
-			e, ok := errors.AsType[*advisory.ConfigError](err)
-			require.True(w, ok)
-			assert.Equal(w, tt.field, e.Field)
-		}
-		_, err := a.AcquireSlot(w.Context(), namespace.Pair(1, 2), 1)
-		require.ErrorIs(w, err, namespace.ErrInvalidKey)
-	})
-}
-
 func TestAWaitForASlotThatAnotherTimeoutEndedIsNotTakenForOne(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -199,7 +136,7 @@ func TestAWaitForASlotThatAnotherTimeoutEndedIsNotTakenForOne(t *testing.T) {
 		for range 2 { // in the turnstile, and before it
 			ctx, cancel := context.WithCancelCause(w.Context())
 			waiting := w.beginSlot(ctx, a, 1)
-			time.Sleep(time.Second)
+			bubble.Sleep(time.Second)
 			cancel(other)
 			o := <-waiting
 			require.ErrorIs(w, o.err, other)
@@ -218,7 +155,7 @@ func TestASlotThatThisProcessReleasesGoesToItsOwnWaiterAtOnce(t *testing.T) {
 		require.NoError(w, err)
 		for range 20 {
 			p := w.begin(func() (*advisory.Lock, error) { return l.AcquireSlot(w.Context(), entity(1), 1) })
-			time.Sleep(time.Second)
+			bubble.Sleep(time.Second)
 			start := time.Now()
 			w.release(slot)
 			slot = w.granted(p)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 )
 
 func TestFiveHundredWaitersAreServedInOrderOfArrival(t *testing.T) {
@@ -28,7 +29,7 @@ func TestFiveHundredWaitersAreServedInOrderOfArrival(t *testing.T) {
 					go func() {
 						assert.NoError(w, a.Do(w.Context(), entity(1), func(context.Context) error {
 							served = append(served, i)
-							time.Sleep(hold)
+							bubble.Sleep(hold)
 							return nil
 						}))
 					}()
@@ -39,7 +40,7 @@ func TestFiveHundredWaitersAreServedInOrderOfArrival(t *testing.T) {
 				w.release(first)
 				w.release(w.granted(remote))
 				w.release(w.acquire(b, 1)) // behind nobody's second turn
-				time.Sleep(n * time.Millisecond)
+				bubble.Sleep(n * time.Millisecond)
 				synctest.Wait()
 				require.Len(w, served, n)
 				assert.IsIncreasing(w, served)
@@ -128,52 +129,6 @@ func TestTheLastWaiterToLeaveLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestARequestThatArrivesWhileACanceledOneIsClearedAwayIsServed(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
-		first := w.acquire(b, 1)
-		ctx, cancel := context.WithCancel(w.Context())
-		canceled := w.beginAcquire(ctx, a, 1)
-		cancel()
-		require.ErrorIs(w, (<-canceled).err, context.Canceled)
-		late := w.beginAcquire(w.Context(), a, 1) // perhaps before its campaign has ended
-		w.release(first)
-		w.release(w.granted(late))
-	})
-}
-
-func TestACancelThatMeetsTheGrantGivesTheLockBack(t *testing.T) {
-	t.Parallel()
-	for _, where := range []string{"this process", "another process"} {
-		t.Run("held by "+where, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(w *world) {
-				a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
-				holder := a
-				if where != "this process" {
-					holder = b
-				}
-				for range 300 {
-					first := w.acquire(holder, 1)
-					ctx, cancel := context.WithCancel(w.Context())
-					p := w.beginAcquire(ctx, a, 1)
-					go cancel()
-					w.release(first)
-					if o := <-p; o.err == nil {
-						w.release(o.lock)
-					} else {
-						require.ErrorIs(w, o.err, context.Canceled)
-					}
-					synctest.Wait()
-					require.Empty(w, w.server.Locked())
-					cancel()
-				}
-			})
-		})
-	}
-}
-
 func TestACanceledContextTakesNoLock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -209,15 +164,45 @@ func TestATryDoesNotOvertakeThoseWhoWait(t *testing.T) {
 	})
 }
 
-func TestAHeldKeyHoldsUpNoOther(t *testing.T) {
+func TestALockPassesInsideTheProcessForTheBudgetOnly(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
-		a := w.open(advisory.Config{})
-		first := w.acquire(a, 1)
-		waiter := w.beginAcquire(w.Context(), a, 1)
-		w.release(w.acquire(a, 2))
-		w.assertWaits(waiter)
-		w.release(first)
-		w.release(w.now(waiter))
-	})
+	for _, tt := range []struct {
+		name   string
+		budget time.Duration
+		want   string
+	}{
+		{"10 ms by default", 0, "aaabaaa"}, // three turns of 4 ms, then the other process
+		{"6 ms", 6 * time.Millisecond, "aabaaaa"},
+		{"never", -1, "abaaaaa"},
+		{"an hour", time.Hour, "aaaaaab"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				a, b := w.open(advisory.Config{HandOverBudget: tt.budget}), w.open(advisory.Config{})
+				order := make(chan byte, 9)
+				turn := func(l *advisory.Locker, name byte) {
+					go func() {
+						assert.NoError(w, l.Do(w.Context(), entity(1), func(context.Context) error {
+							order <- name
+							bubble.Sleep(4 * time.Millisecond)
+							return nil
+						}))
+					}()
+					synctest.Wait()
+				}
+				turn(a, 'a')
+				turn(b, 'b')
+				for range 5 {
+					turn(a, 'a')
+				}
+				var got []byte
+				for range len(tt.want) {
+					got = append(got, <-order)
+				}
+				assert.Equal(w, tt.want, string(got))
+				bubble.Sleep(time.Second)
+			})
+		})
+	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -41,9 +43,9 @@ func TestReadersJoinWithinTheBudgetOnly(t *testing.T) {
 		readers := a.With(shared)
 		first := w.acquire(readers, 1)
 		writer := w.beginAcquire(w.Context(), b, 1)
-		time.Sleep(9 * time.Millisecond)
+		bubble.Sleep(9 * time.Millisecond)
 		second := w.now(w.beginAcquire(w.Context(), readers, 1))
-		time.Sleep(time.Millisecond)
+		bubble.Sleep(time.Millisecond)
 		third := w.beginAcquire(w.Context(), readers, 1)
 		w.assertWaits(third)
 		w.release(first, second)
@@ -51,89 +53,6 @@ func TestReadersJoinWithinTheBudgetOnly(t *testing.T) {
 		w.assertWaits(third)
 		w.release(lock)
 		w.release(w.now(third))
-	})
-}
-
-func TestWithoutAWriterAReaderBeyondTheBudgetWaitsForNobody(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		readers := w.open(advisory.Config{}).With(shared)
-		first := w.acquire(readers, 1)
-		time.Sleep(time.Second)
-		second := w.now(w.beginAcquire(w.Context(), readers, 1))
-		assert.Len(w, w.server.Holders(entity(1)), 1, "it has that of the other")
-		w.release(first, second)
-	})
-}
-
-func TestAWriterIsNotStarvedByReaders(t *testing.T) {
-	t.Parallel()
-	for _, where := range []string{"this process", "another process"} {
-		t.Run("of "+where, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(w *world) {
-				a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
-				writers := a
-				if where != "this process" {
-					writers = b
-				}
-				ctx, stop := context.WithCancel(w.Context())
-				for i := range 5 { // at any time some of them hold the lock
-					go func() {
-						time.Sleep(time.Duration(i) * time.Millisecond)
-						for ctx.Err() == nil {
-							assert.NoError(w, a.With(shared).Do(w.Context(), entity(1), func(context.Context) error {
-								time.Sleep(5 * time.Millisecond)
-								return nil
-							}))
-						}
-					}()
-				}
-				time.Sleep(100 * time.Millisecond)
-				start := time.Now()
-				for range 3 {
-					w.release(w.acquire(writers, 1))
-				}
-				assert.Less(w, time.Since(start), 100*time.Millisecond)
-				stop()
-				time.Sleep(100 * time.Millisecond)
-			})
-		})
-	}
-}
-
-func TestReadersBehindAWriterAreServedTogether(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a := w.open(advisory.Config{})
-		writer := w.acquire(a, 1)
-		one := w.beginAcquire(w.Context(), a.With(shared), 1)
-		two := w.beginAcquire(w.Context(), a.With(shared), 1)
-		next := w.beginAcquire(w.Context(), a, 1)
-		behind := w.beginAcquire(w.Context(), a.With(shared), 1)
-		w.release(writer)
-		first, second := w.now(one), w.now(two)
-		w.assertWaits(next)
-		w.assertWaits(behind)
-		w.release(first, second)
-		w.release(w.now(next))
-		w.release(w.now(behind))
-	})
-}
-
-func TestAWriterThatGivesUpLetsTheReadersBehindItThrough(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a := w.open(advisory.Config{})
-		reader := w.acquire(a.With(shared), 1)
-		ctx, cancel := context.WithCancel(w.Context())
-		writer := w.beginAcquire(ctx, a, 1)
-		behind := w.beginAcquire(w.Context(), a.With(shared), 1)
-		w.assertWaits(behind)
-		cancel()
-		require.ErrorIs(w, (<-writer).err, context.Canceled)
-		w.release(reader, w.now(behind))
-		synctest.Wait()
 	})
 }
 
@@ -196,7 +115,7 @@ func TestKeysAreSpreadSoThatALossCostsItsShare(t *testing.T) {
 			on[lock.PID()] = append(on[lock.PID()], lock)
 		}
 		require.Len(w, on, 4)
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		killed := w.pidOf(1)
 		require.True(w, w.server.Kill(killed))
 		synctest.Wait()
@@ -262,20 +181,6 @@ func TestCallersWhoLeaveASilentServerLeaveNothing(t *testing.T) {
 	})
 }
 
-func TestADeadlineEndsATryOfASilentServer(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		l, f := w.openFaulty(advisory.Config{})
-		answer := make(chan struct{})
-		f.onTry = func(namespace.Tag) error { <-answer; return nil }
-		start := time.Now()
-		_, err := l.With(advisory.Options{Wait: time.Second}).TryAcquire(w.Context(), entity(1))
-		require.ErrorIs(w, err, advisory.ErrUnavailable)
-		assert.LessOrEqual(w, time.Since(start), 1200*time.Millisecond)
-		close(answer)
-	})
-}
-
 func TestAServerThatIsAwayIsNotStormed(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, many, func(w *world) {
@@ -314,8 +219,19 @@ func TestAnIdleConnectionIsGivenBackAndTakenAgain(t *testing.T) {
 		f.onSession = func() { taken.Add(1) }
 		for i := range int32(3) {
 			w.release(w.acquire(l, 1))
-			time.Sleep(time.Second)
+			bubble.Sleep(time.Second)
 			assert.Equal(w, i+1, taken.Load())
 		}
+	})
+}
+
+func TestAReaderThatOthersOutlastLearnsOfTheLoss(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f := w.openFaulty(advisory.Config{})
+		one, two := w.acquire(a.With(shared), 1), w.acquire(a.With(shared), 1)
+		f.set(session.Lost)
+		require.ErrorIs(w, one.Release(), advisory.ErrLost)
+		require.ErrorIs(w, two.Release(), advisory.ErrLost)
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -71,7 +72,7 @@ func (f *faulty) set(state session.State) { f.state.Store(uint32(state)) }
 // forget makes the sessions unverified, and waits until the last look at them counts no longer.
 func (f *faulty) forget() {
 	f.unverified.Store(true)
-	time.Sleep(session.VerifiedFor + 1)
+	bubble.Sleep(session.VerifiedFor + 1)
 }
 
 func (f *faulty) Acquire(ctx context.Context) (session.Session, error) {
@@ -112,7 +113,7 @@ func (s *faultySession) Do(ops []*session.Op, patience time.Duration) error {
 		return <-s.pending
 	case ops[0].Holder != nil && s.source.slowHolders.Load() > 0:
 		go func() {
-			time.Sleep(time.Duration(s.source.slowHolders.Load()))
+			bubble.Sleep(time.Duration(s.source.slowHolders.Load()))
 			s.pending <- s.Session.Do(ops, patience)
 		}()
 		return s.answer(patience)
@@ -180,17 +181,20 @@ func (w *world) openFaulty(config advisory.Config) (*advisory.Locker, *faulty) {
 	return l, f
 }
 
-func TestADoubtfulLockIsReleasedNotHandedOver(t *testing.T) {
+// It is handed over only while it is held for sure, which is the control.
+func TestALockOfWhichSomethingUnknownWasHeardIsReleasedNotHandedOver(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		state     session.State
-		handOvers int64
-	}{{session.Held, 1}, {session.Doubtful, 0}} {
+		state      session.State
+		unverified bool
+		handOvers  int64
+	}{{session.Held, false, 1}, {session.Doubtful, false, 0}, {session.Held, true, 0}} {
 		inBubble(t, func(w *world) {
 			a, f := w.openFaulty(advisory.Config{})
 			first := w.acquire(a, 1)
 			p := w.beginAcquire(w.Context(), a, 1)
 			f.set(tt.state)
+			f.unverified.Store(tt.unverified)
 			assert.Equal(w, tt.state == session.Doubtful, held(a)[0].Doubtful)
 			w.release(first)
 			lock := w.now(p)
@@ -198,20 +202,6 @@ func TestADoubtfulLockIsReleasedNotHandedOver(t *testing.T) {
 			w.release(lock)
 		})
 	}
-}
-
-func TestALockOfWhichSomethingUnknownWasHeardIsReleasedNotHandedOver(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, f := w.openFaulty(advisory.Config{})
-		first := w.acquire(a, 1)
-		p := w.beginAcquire(w.Context(), a, 1)
-		f.unverified.Store(true)
-		w.release(first)
-		lock := w.now(p)
-		assert.Zero(w, a.Stats().HandOvers)
-		w.release(lock)
-	})
 }
 
 func TestAReaderAsksTheServerIfSomethingUnknownWasHeard(t *testing.T) {
@@ -231,21 +221,6 @@ func TestAReaderAsksTheServerIfSomethingUnknownWasHeard(t *testing.T) {
 	})
 }
 
-// The session ends while the server is being asked.
-func TestAReaderLearnsTheLossFromItsQuestion(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, f := w.openFaulty(advisory.Config{})
-		first, second := w.acquire(a.With(shared), 1), w.acquire(a.With(shared), 1)
-		f.forget()
-		f.onQuestion = w.server.KillSessions
-		require.ErrorIs(w, first.Release(), advisory.ErrLost)
-		require.ErrorIs(w, first.Release(), advisory.ErrReleased)
-		require.ErrorIs(w, context.Cause(expired(second)), advisory.ErrLost)
-		require.ErrorIs(w, second.Release(), advisory.ErrLost)
-	})
-}
-
 func TestAReaderDoesNotJoinADoubtfulLock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -259,22 +234,6 @@ func TestAReaderDoesNotJoinADoubtfulLock(t *testing.T) {
 }
 
 type ctxKey struct{}
-
-func TestAContextSeesALossBeforeAnybodyTellsIt(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		a, f := w.openFaulty(advisory.Config{})
-		lock := w.acquire(a, 1)
-		ctx := context.WithValue(lock.Context(), ctxKey{}, 1)
-		require.NoError(w, ctx.Err())
-		f.set(session.Lost)
-		require.ErrorIs(w, ctx.Err(), context.Canceled)
-		require.ErrorIs(w, context.Cause(ctx), advisory.ErrLost)
-		synctest.Wait()
-		assert.Empty(w, w.server.Holders(entity(1)), "and its session is ended")
-		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
-	})
-}
 
 func TestANestedRequestEndsAlthoughTheOuterLockExpiresMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -340,6 +299,167 @@ func TestALookForASlotEndsWithTheTimeout(t *testing.T) {
 		_, err := l.With(advisory.Options{Wait: time.Second}).AcquireSlot(w.Context(), entity(1), 1)
 		require.ErrorIs(w, err, advisory.ErrUnavailable)
 		assert.Equal(w, time.Second, time.Since(start))
+		close(answer)
+	})
+}
+
+// paused returns a Locker whose sessions will be lost without a word, and what says
+// that the machine stood still.
+func paused(w *world) (l *advisory.Locker, f *faulty, stood func(time.Duration)) {
+	w.Helper()
+	l, f = w.openFaulty(advisory.Config{})
+	var extra atomic.Int64
+	start := time.Now()
+	l.SetClock(func() time.Duration { return time.Since(start) + time.Duration(extra.Load()) })
+	return l, f, func(d time.Duration) { extra.Add(int64(d)) }
+}
+
+func TestADerivedContextIsToldSoonAfterTheProcessWasStopped(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f, stood := paused(w)
+		lock := w.acquire(a, 1)
+		derived, cancel := context.WithTimeout(lock.Context(), time.Hour)
+		defer cancel()
+		f.set(session.Lost)
+		bubble.Sleep(time.Minute)
+		require.NoError(w, derived.Err(), "without a pause nobody tells it here: that is the session's part")
+
+		stood(time.Minute)
+		bubble.Sleep(advisory.PauseEvery)
+		synctest.Wait()
+		require.ErrorIs(w, context.Cause(derived), advisory.ErrLost)
+		assert.Empty(w, w.server.Holders(entity(1)), "and its session is ended")
+		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+	})
+}
+
+// The waiter's key is asked for on a new connection, in the middle of the look at all connections.
+func TestWhoWaitsForALockThatAPauseEndsGetsItNext(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f, stood := paused(w)
+		lock, other := w.acquire(a, 1), w.acquire(a, 2)
+		p := w.beginAcquire(w.Context(), a, 1)
+		synctest.Wait()
+		f.onSession = func() { f.set(session.Held) }
+		f.set(session.Lost)
+		stood(time.Minute)
+		bubble.Sleep(advisory.PauseEvery)
+		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+		w.release(w.now(p))
+		_ = other.Release() // it is lost if it was looked at before the new connection was there
+	})
+}
+
+func TestDoneAndLostLookBeforeAnybodyTellsThem(t *testing.T) {
+	t.Parallel()
+	for name, look := range map[string]func(*advisory.Lock) <-chan struct{}{
+		"Done": func(l *advisory.Lock) <-chan struct{} { return l.Context().Done() },
+		"Lost": (*advisory.Lock).Lost,
+		"Done of a value": func(l *advisory.Lock) <-chan struct{} {
+			return context.WithValue(l.Context(), ctxKey{}, 1).Done()
+		},
+		"Err of a value": func(l *advisory.Lock) <-chan struct{} {
+			ctx := context.WithValue(l.Context(), ctxKey{}, 1)
+			if ctx.Err() == nil {
+				return nil
+			}
+			return ctx.Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				a, f := w.openFaulty(advisory.Config{})
+				lock := w.acquire(a, 1)
+				select {
+				case <-look(lock):
+					require.Fail(w, "it is held")
+				default:
+				}
+				f.set(session.Lost)
+				select {
+				case <-look(lock):
+				default:
+					assert.Fail(w, "the first look said that all is well")
+				}
+				require.ErrorIs(w, context.Cause(lock.Context()), advisory.ErrLost)
+				synctest.Wait()
+				assert.Empty(w, w.server.Holders(entity(1)), "and its session is ended")
+				require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+			})
+		})
+	}
+}
+
+// A lock that is taken later, after a while in which nothing was held, is watched too.
+func TestPausesAreWatchedForAgainWhenALockIsHeldAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f, stood := paused(w)
+		w.release(w.acquire(a, 1))
+		bubble.Sleep(time.Minute)
+		stood(time.Minute)
+		lock := w.acquire(a, 1)
+		derived, cancel := context.WithCancel(lock.Context())
+		defer cancel()
+		bubble.Sleep(time.Second)
+		require.NoError(w, derived.Err())
+		f.set(session.Lost)
+		stood(time.Minute)
+		bubble.Sleep(advisory.PauseEvery)
+		synctest.Wait()
+		require.Error(w, derived.Err())
+		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+	})
+}
+
+// The session ends while the server is being asked.
+func TestAReaderLearnsTheLossFromItsQuestion(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f := w.openFaulty(advisory.Config{})
+		first, second := w.acquire(a.With(shared), 1), w.acquire(a.With(shared), 1)
+		f.forget()
+		f.onQuestion = w.server.KillSessions
+		require.ErrorIs(w, first.Release(), advisory.ErrLost)
+		require.ErrorIs(w, first.Release(), advisory.ErrReleased)
+		require.ErrorIs(w, context.Cause(expired(second)), advisory.ErrLost)
+		require.ErrorIs(w, second.Release(), advisory.ErrLost)
+	})
+}
+
+func TestAPauseEndsOnlyWhatExpiredInIt(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f, stood := paused(w)
+		one, two := w.acquire(a, 1), w.acquire(a.With(shared), 2)
+		stood(time.Minute)
+		bubble.Sleep(advisory.PauseEvery)
+		require.NoError(w, one.Context().Err())
+		f.set(session.Lost)
+		w.Cleanup(func() { f.set(session.Held) })
+		stood(time.Minute)
+		bubble.Sleep(advisory.PauseEvery)
+		synctest.Wait()
+		for _, lock := range []*advisory.Lock{one, two} {
+			require.ErrorIs(w, context.Cause(lock.Context()), advisory.ErrLost)
+			require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+		}
+	})
+}
+
+func TestADeadlineEndsATryOfASilentServer(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l, f := w.openFaulty(advisory.Config{})
+		answer := make(chan struct{})
+		f.onTry = func(namespace.Tag) error { <-answer; return nil }
+		start := time.Now()
+		_, err := l.With(advisory.Options{Wait: time.Second}).TryAcquire(w.Context(), entity(1))
+		require.ErrorIs(w, err, advisory.ErrUnavailable)
+		assert.LessOrEqual(w, time.Since(start), 1200*time.Millisecond)
 		close(answer)
 	})
 }
