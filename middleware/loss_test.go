@@ -187,18 +187,3 @@ func TestEchoHandlersErrorsGoToEcho(t *testing.T) {
 	assert.Equal(t, middleware.TypeLost, problem(t, post(t.Context(), e, "/agents/42")).Type)
 	assert.ErrorContains(t, seen, "418")
 }
-
-func TestAPanicGoesOnAsItIs(t *testing.T) {
-	t.Parallel()
-	l := open(t, advisory.Config{DSN: pgtest.DSN(t)})
-	for name, build := range stacks {
-		for _, value := range []any{"oops", http.ErrAbortHandler} {
-			h := build(t, byPath(l), func(http.ResponseWriter, *http.Request) {
-				assert.Equal(t, 1, l.Stats().Held)
-				panic(value)
-			})
-			assert.PanicsWithValue(t, value, func() { post(t.Context(), h, "/agents/42") }, name)
-			assert.Zero(t, l.Stats().Held)
-		}
-	}
-}

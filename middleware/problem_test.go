@@ -18,44 +18,11 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-func TestTheTableOfLockErrors(t *testing.T) {
-	t.Parallel()
-	g := &Gate{config: Config{BusyStatus: 423}}
-	key := namespace.Pair(1, 42)
-	for _, row := range []struct {
-		err    error
-		status int
-		kind   string
-	}{
-		{&advisory.HeldError{Key: key}, 423, TypeBusy},
-		{&advisory.TimeoutError{Key: key}, 423, TypeBusy},
-		{&advisory.TimeoutError{Key: key, Cause: context.DeadlineExceeded}, 423, TypeBusy},
-		{fmt.Errorf("%w: %w", advisory.ErrPoolExhausted, advisory.ErrTimeout), 503, TypePool}, // after a wait
-		{advisory.ErrPoolExhausted, 503, TypePool},
-		{advisory.ErrUnavailable, 503, TypeUnavailable},
-		{fmt.Errorf("%w: %w", advisory.ErrUnavailable, context.DeadlineExceeded), 503, TypeUnavailable},
-		{advisory.ErrRefused, 500, TypeRefused},
-		{advisory.ErrClosed, 503, TypeUnavailable},
-		{advisory.ErrLockTableFull, 503, TypeUnavailable},
-		{advisory.ErrStandby, 503, TypeUnavailable},
-		{&pgconn.PgError{Code: "57P03"}, 503, TypeUnavailable},
-		{errors.New("unheard of"), 503, TypeUnavailable},
-		{&advisory.LostError{Key: key, Cause: advisory.ErrClosed}, 503, TypeLost},
-		{advisory.ErrReentrant, 500, TypeMisuse},
-		{advisory.ErrDeadlock, 500, TypeMisuse},
-		{&namespace.Error{Sentinel: namespace.ErrInvalidKey}, 400, TypeNoEntity},
-	} {
-		for _, err := range []error{row.err, fmt.Errorf("wrapped: %w", row.err)} {
-			p := g.adjust(lockProblem(err), namespace.Key{})
-			assert.Equal(t, row.status, p.Status, err)
-			assert.Equal(t, row.kind, p.Type, err)
-		}
-	}
-}
-
 func TestEveryErrorOfTheLibraryHasAnAnswerOfItsOwn(t *testing.T) {
 	t.Parallel()
-	held := &advisory.HeldError{Key: namespace.Pair(1, 42), Holder: &advisory.Holder{PID: 7}}
+	key := namespace.Pair(1, 42)
+	held := &advisory.HeldError{Key: key, Holder: &advisory.Holder{PID: 7}}
+	g := &Gate{config: Config{BusyStatus: 423}}
 	for _, row := range []struct {
 		err    error
 		status int
@@ -63,8 +30,18 @@ func TestEveryErrorOfTheLibraryHasAnAnswerOfItsOwn(t *testing.T) {
 		retry  string
 	}{
 		{held, 423, TypeBusy, "1"},
+		{&advisory.TimeoutError{Key: key}, 423, TypeBusy, "1"},
+		{&advisory.TimeoutError{Key: key, Cause: context.DeadlineExceeded}, 423, TypeBusy, "1"},
 		{lease.ErrHeld, 423, TypeBusy, "1"},
+		{fmt.Errorf("%w: %w", advisory.ErrPoolExhausted, advisory.ErrTimeout), 503, TypePool, "1"}, // after a wait
 		{advisory.ErrPoolExhausted, 503, TypePool, "1"},
+		{advisory.ErrUnavailable, 503, TypeUnavailable, "1"},
+		{fmt.Errorf("%w: %w", advisory.ErrUnavailable, context.DeadlineExceeded), 503, TypeUnavailable, "1"},
+		{advisory.ErrClosed, 503, TypeUnavailable, "1"},
+		{advisory.ErrLockTableFull, 503, TypeUnavailable, "1"},
+		{advisory.ErrStandby, 503, TypeUnavailable, "1"},
+		{advisory.ErrRefused, 500, TypeRefused, ""},
+		{&advisory.LostError{Key: key, Cause: advisory.ErrClosed}, 503, TypeLost, "1"},
 		{&advisory.LostError{Cause: advisory.ErrUnavailable}, 503, TypeLost, "1"},
 		{&leader.LostError{Cause: leader.ErrConnection}, 503, TypeLost, "1"},
 		{lease.ErrStale, 503, TypeLost, "1"},
@@ -72,12 +49,15 @@ func TestEveryErrorOfTheLibraryHasAnAnswerOfItsOwn(t *testing.T) {
 		{leader.ErrNotLeader, 503, TypeUnavailable, "1"},
 		{leader.ErrPermanent, 500, TypeRefused, ""},
 		{lease.ErrBusy, 503, TypeUnavailable, "1"},
+		{advisory.ErrReentrant, 500, TypeMisuse, ""},
+		{advisory.ErrDeadlock, 500, TypeMisuse, ""},
 		{advisory.ErrReleased, 500, TypeMisuse, ""},
-		{namespace.ErrInvalidKey, 400, TypeNoEntity, ""},
+		{&namespace.Error{Sentinel: namespace.ErrInvalidKey}, 400, TypeNoEntity, ""},
 		{context.Canceled, 503, TypeUnavailable, "1"},
-		{&RequestError{Status: 404}, 404, "about:blank", ""},
-		{&RequestError{Status: 200}, 500, "about:blank", ""},
-		{errors.New("a secret"), 500, "about:blank", ""},
+		{&RequestError{Status: 404}, 404, typeBlank, ""},
+		{&RequestError{Status: 200}, 500, typeBlank, ""},
+		{&pgconn.PgError{Code: "57P03"}, 500, typeBlank, ""},
+		{errors.New("a secret"), 500, typeBlank, ""},
 	} {
 		p := Problem(fmt.Errorf("wrapped: %w", row.err))
 		assert.Equal(t, row.status, p.Status, row.err)
@@ -91,6 +71,13 @@ func TestEveryErrorOfTheLibraryHasAnAnswerOfItsOwn(t *testing.T) {
 		assert.Equal(t, p.Status, rec.Code)
 		assert.Equal(t, p.Header(), rec.Header())
 		assert.JSONEq(t, string(p.Body()), rec.Body.String())
+
+		if row.kind == typeBlank { // of an acquisition it is PostgreSQL's
+			row.status, row.kind = 503, TypeUnavailable
+		}
+		p = g.adjust(lockProblem(row.err), namespace.Key{})
+		assert.Equal(t, row.status, p.Status, row.err)
+		assert.Equal(t, row.kind, p.Type, row.err)
 	}
 	assert.Nil(t, Problem(held).Holder, "holders are shown where a Config says so")
 }

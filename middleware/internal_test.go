@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/configdoc"
 )
 
 type plainWriter struct{ http.ResponseWriter }
@@ -111,4 +113,10 @@ func TestCopyingReachesTheServersOwnReadFrom(t *testing.T) {
 	assert.EqualValues(t, 4, n)
 	assert.True(t, rec.wrote())
 	assert.Equal(t, "body", recorder.Body.String())
+}
+
+func TestCommentsOfTheConfigSayItsDefaults(t *testing.T) {
+	t.Parallel()
+	config, _ := Config{}.withDefaults() // the Locker is missing
+	configdoc.Check(t, config)
 }
