@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/internal/test/trace"
 	"github.com/pglatch/pglatch/spec/check"
 )
@@ -247,3 +248,5 @@ func maySwap(a, b trace.Event) bool {
 	}
 	return free(a) || free(b)
 }
+
+func TestMain(m *testing.M) { leak.Main(m) }

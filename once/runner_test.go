@@ -3,6 +3,7 @@ package once_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/once"
@@ -41,7 +43,7 @@ func (f *faulty) fails(ctx context.Context) error {
 
 func (f *faulty) Claim(ctx context.Context, r once.Request) (once.Claim, error) {
 	c, err := f.Store.Claim(ctx, r)
-	time.Sleep(f.slow)
+	bubble.Sleep(f.slow)
 	if f.mute {
 		<-ctx.Done()
 		return c, ctx.Err()
@@ -100,7 +102,7 @@ func TestTheWorksContextEndsBeforeAnotherGetsTheTick(t *testing.T) {
 				go func() {
 					result, err := newRunner(t, once.Config{Store: f, Node: "a"}).Do(t.Context(), "report", tick, func(ctx context.Context) error {
 						close(began)
-						time.Sleep(time.Minute) // renewed several times
+						bubble.Sleep(time.Minute) // renewed several times
 						assert.NoError(t, ctx.Err())
 						fault(f)
 						<-ctx.Done()
@@ -134,9 +136,9 @@ func TestARenewalThatHangsLeavesTimeForAnother(t *testing.T) {
 		run, err := newRunner(t, once.Config{Store: f}).Claim(t.Context(), "report", time.Now())
 		require.NoError(t, err)
 		f.hang.Store(true)
-		time.Sleep(once.DefaultTTL * 2 / 3)
+		bubble.Sleep(once.DefaultTTL * 2 / 3)
 		f.hang.Store(false)
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		require.NoError(t, run.Context().Err())
 		_, err = run.End(nil)
 		require.NoError(t, err)
@@ -174,7 +176,7 @@ func TestAnEndThatCannotBeNotedIsALoss(t *testing.T) {
 		require.ErrorIs(t, err, errCut)
 		assert.True(t, result.Did)
 		f.cut.Store(false)
-		time.Sleep(once.DefaultTTL)
+		bubble.Sleep(once.DefaultTTL)
 		missed, err := newRunner(t, once.Config{Store: f}).Missed(t.Context(), "report", result.Tick, func(after time.Time) time.Time {
 			if after.Before(result.Tick) {
 				return result.Tick
@@ -328,3 +330,55 @@ func TestMissedAsksTheScheduleInOneLocation(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { leak.Main(m) }
+
+func TestANilFunctionClaimsNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *faulty) {
+		t.Helper()
+		r, err := once.New(once.Config{Store: f})
+		require.NoError(t, err)
+		tick := time.Now()
+		_, err = r.Do(t.Context(), "report", tick, nil)
+		require.ErrorIs(t, err, once.ErrInvalid)
+		result, err := r.Do(t.Context(), "report", tick, func(context.Context) error { return nil })
+		require.NoError(t, err)
+		assert.True(t, result.Did)
+	})
+}
+
+// A hostileStore calls a function before each renewal.
+type hostileStore struct {
+	once.Store
+	call func()
+}
+
+func (s hostileStore) Renew(ctx context.Context, c once.Claim, ttl time.Duration) (time.Duration, error) {
+	s.call()
+	return s.Store.Renew(ctx, c, ttl)
+}
+
+func TestARetryOrAStoreThatDoesNotReturnLeavesNoRun(t *testing.T) {
+	t.Parallel()
+	for how, end := range map[string]func(){"panics": func() { panic("hostile") }, "ends its goroutine": runtime.Goexit} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, f *faulty) { // which waits for the renewals
+				t.Helper()
+				r, err := once.New(once.Config{Store: f, Retry: func(error) bool { end(); return true }})
+				require.NoError(t, err)
+				result, err := r.Do(t.Context(), "report", time.Now(), func(context.Context) error { return errCut })
+				require.ErrorIs(t, err, errCut)
+				require.ErrorContains(t, err, "Config.Retry")
+				assert.Equal(t, once.Failed, result.State)
+
+				r, err = once.New(once.Config{Store: hostileStore{f, end}})
+				require.NoError(t, err)
+				_, err = r.Do(t.Context(), "bill", time.Now(), func(ctx context.Context) error {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				})
+				require.ErrorIs(t, err, once.ErrLost)
+			})
+		})
+	}
+}

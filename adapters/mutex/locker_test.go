@@ -21,7 +21,7 @@ func lockers(p processes) (a, b *mutex.Locker) {
 
 func TestALockIsWaitedForUntilItComesOrTheContextEnds(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(p processes) {
+	inBubble(t, func(p processes) {
 		t := p.T
 		a, b := lockers(p)
 		_, release, err := a.Lock(t.Context(), "repo/7")
@@ -45,7 +45,7 @@ func TestALockIsWaitedForUntilItComesOrTheContextEnds(t *testing.T) {
 
 func TestATryOfWhatIsLockedIsFalseAndNoError(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(p processes) {
+	inBubble(t, func(p processes) {
 		t := p.T
 		a, b := lockers(p)
 		ok, _, release, err := a.TryLock(t.Context(), "repo/7")
@@ -67,7 +67,7 @@ func TestATryOfWhatIsLockedIsFalseAndNoError(t *testing.T) {
 
 func TestAReleaseThatComesAgainLeavesTheNextLockAlone(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(p processes) {
+	inBubble(t, func(p processes) {
 		t := p.T
 		a, b := lockers(p)
 		_, first, err := a.Lock(t.Context(), "repo/7")
@@ -85,7 +85,7 @@ func TestAReleaseThatComesAgainLeavesTheNextLockAlone(t *testing.T) {
 
 func TestTheContextOfALockEndsWithIt(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(p processes) {
+	inBubble(t, func(p processes) {
 		t := p.T
 		a, _ := lockers(p)
 		work, release, err := a.Lock(t.Context(), "repo/7")
@@ -106,7 +106,7 @@ func TestTheContextOfALockEndsWithIt(t *testing.T) {
 
 func TestANameThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(p processes) {
+	inBubble(t, func(p processes) {
 		t := p.T
 		a, _ := lockers(p)
 		_, release, err := a.Lock(t.Context(), "")

@@ -11,9 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/leadertest"
+	"github.com/pglatch/pglatch/leader/shards"
+	"github.com/pglatch/pglatch/leader/shards/shardstest"
 )
 
 // elector returns one that is watched, and what stops that.
@@ -64,10 +67,10 @@ func TestALossOfLeadershipIsCountedByItsReason(t *testing.T) {
 		election.Kill()
 		synctest.Wait()
 		s.expect("leader_election_losses_total", `{database="",name="scheduler",reason="taken"} 1`)
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		require.True(s, e.IsLeader())
 		backend.Cut()
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		require.False(s, e.IsLeader())
 		s.expect("leader_election_master_status")
 		s.expect("leader_election_losses_total", `{database="",name="scheduler",reason="taken"} 1`, `{database="",name="scheduler",reason="expired"} 1`)
@@ -85,10 +88,10 @@ func TestAttemptsThatFailAreCountedAndThoseInWhichAnotherLeadsAreNot(t *testing.
 		e, _ := s.elector(backend)
 		election.Steal("another", time.Hour)
 		require.NoError(s, e.Start(s.Context()))
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		s.expect("leader_election_attempt_failures_total")
 		backend.SetUnavailable(errors.New("no route to host"))
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		assert.NotEmpty(s, samples(s, s.registry, "leader_election_attempt_failures_total"))
 		problems, err := testutil.GatherAndLint(s.registry)
 		require.NoError(s, err)
@@ -106,14 +109,45 @@ func TestWorkThatGoesOnTooLongIsCounted(t *testing.T) {
 		go func() {
 			ended <- e.Run(ctx, func(context.Context) error {
 				close(begun)
-				time.Sleep(time.Hour)
+				bubble.Sleep(time.Hour)
 				return nil
 			})
 		}()
 		<-begun
 		stop()
-		time.Sleep(e.Config().DrainTimeout + time.Second)
+		bubble.Sleep(e.Config().DrainTimeout + time.Second)
 		s.expect("leader_election_drains_exceeded_total", `{database="",name="scheduler"} 1`)
 		<-ended
+	})
+}
+
+func TestANodeShowsWhatItOwnsAndWhatBecameOfIt(t *testing.T) {
+	t.Parallel()
+	play(t, func(s *scene) {
+		backend := shardstest.NewStore().Backend()
+		node, err := shards.New(shards.Config{Name: "tenants", Backend: backend, Count: 10})
+		require.NoError(s, err)
+		stop := s.metrics.WatchShards(node)
+		s.expect("pglatch_shards_owned")
+		assert.Equal(s, 1, testutil.CollectAndCount(s.metrics, "pglatch_shards_owned"), "before it runs, too")
+		ctx, end := context.WithCancel(s.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- node.Run(ctx, func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
+		}()
+		bubble.Sleep(20 * time.Second)
+		synctest.Wait()
+		s.expect("pglatch_shards_owned", `{name="tenants"} 10`)
+		s.expect("pglatch_shard_members", `{name="tenants"} 1`)
+		s.expect("pglatch_shard_sessions", `{name="tenants"} 2`)
+		backend.Kill(0)
+		bubble.Sleep(20 * time.Second)
+		end()
+		require.NoError(s, <-done)
+		for range 2 { // it is counted once
+			s.expect("pglatch_shard_transitions_total", `{name="tenants",to="acquired"} 15`, `{name="tenants",to="released"} 10`, `{name="tenants",to="lost"} 5`)
+			s.expect("pglatch_shards_owned")
+			stop()
+		}
 	})
 }

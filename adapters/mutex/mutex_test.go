@@ -13,6 +13,8 @@ import (
 	"github.com/pglatch/pglatch/adapters/mutex"
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/test/bubble"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -25,8 +27,8 @@ type processes struct {
 	here, there *advisory.Locker
 }
 
-// bubble runs a test in a bubble.
-func bubble(t *testing.T, test func(p processes)) {
+// inBubble runs a test in a bubble.
+func inBubble(t *testing.T, test func(p processes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		server := advisorytest.NewServer()
@@ -42,7 +44,7 @@ func bubble(t *testing.T, test func(p processes)) {
 
 func TestAMutexExcludesGoroutinesThatShareItAndOtherProcesses(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(p processes) {
+	inBubble(t, func(p processes) {
 		t := p.T
 		shared := mutex.New(p.here, agents.ID(42))
 		inside, most := 0, 0
@@ -56,7 +58,7 @@ func TestAMutexExcludesGoroutinesThatShareItAndOtherProcesses(t *testing.T) {
 				assert.NoError(t, m.LockContext(t.Context()))
 				inside++
 				most = max(most, inside)
-				time.Sleep(10 * time.Millisecond)
+				bubble.Sleep(10 * time.Millisecond)
 				inside--
 				ok, err := m.UnlockContext(t.Context())
 				assert.True(t, ok)
@@ -70,7 +72,7 @@ func TestAMutexExcludesGoroutinesThatShareItAndOtherProcesses(t *testing.T) {
 
 func TestAMutexThatIsTakenSaysByWhom(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(p processes) {
+	inBubble(t, func(p processes) {
 		t := p.T
 		m, other := mutex.New(p.here, agents.ID(42)), mutex.New(p.there.With(advisory.Options{Wait: time.Second}), agents.ID(42))
 		assert.Equal(t, "agent/42", m.Name())
@@ -90,12 +92,12 @@ func TestAMutexThatIsTakenSaysByWhom(t *testing.T) {
 
 func TestAMutexIsHeldForAsLongAsTheWorkTakesAndUnlockedAlsoWhenItsContextHasEnded(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(p processes) {
+	inBubble(t, func(p processes) {
 		t := p.T
 		m := mutex.New(p.here, agents.ID(42))
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, m.LockContext(ctx))
-		time.Sleep(24 * time.Hour)
+		bubble.Sleep(24 * time.Hour)
 		ok, err := m.ExtendContext(ctx)
 		require.NoError(t, err)
 		assert.True(t, ok)
@@ -110,7 +112,7 @@ func TestAMutexIsHeldForAsLongAsTheWorkTakesAndUnlockedAlsoWhenItsContextHasEnde
 
 func TestALossIsToldByTheContextByExtendAndByUnlock(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(p processes) {
+	inBubble(t, func(p processes) {
 		t := p.T
 		m, next := mutex.New(p.here, agents.ID(42)), mutex.New(p.there, agents.ID(42))
 		require.NoError(t, m.LockContext(t.Context()))
@@ -135,7 +137,7 @@ func TestALossIsToldByTheContextByExtendAndByUnlock(t *testing.T) {
 
 func TestALostMutexIsLockedAgainOnlyWhenItWasUnlocked(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(p processes) {
+	inBubble(t, func(p processes) {
 		t, m := p.T, mutex.New(p.here, agents.ID(42))
 		require.NoError(t, m.LockContext(t.Context()))
 		work := m.Context()
@@ -151,3 +153,33 @@ func TestALostMutexIsLockedAgainOnlyWhenItWasUnlocked(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+func TestAMutexWhoseSessionIsTerminatedIsLostAndFreeForOthers(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	admin := pgtest.Connect(t, dsn)
+	var all []*mutex.Mutex
+	for range 2 { // as two processes
+		locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn})
+		require.NoError(t, err)
+		defer locker.Close()
+		all = append(all, mutex.New(locker, agents.ID(42)))
+	}
+	require.NoError(t, all[0].LockContext(t.Context()))
+	require.ErrorIs(t, all[1].TryLockContext(t.Context()), mutex.ErrTaken)
+	work := all[0].Context()
+	_, err := admin.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1 AND objid = 42 AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	require.NoError(t, err)
+
+	<-work.Done()
+	require.NoError(t, all[1].LockContext(t.Context()))
+	ok, err := all[0].UnlockContext(t.Context())
+	assert.False(t, ok)
+	require.ErrorIs(t, err, mutex.ErrExpired)
+	ok, err = all[1].UnlockContext(t.Context())
+	require.NoError(t, err)
+	assert.True(t, ok)
+}
+
+func TestMain(m *testing.M) { pgtest.Main(m) }

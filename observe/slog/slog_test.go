@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/backoff"
 	"github.com/pglatch/pglatch/leader/leadertest"
@@ -49,17 +50,17 @@ func TestOnlyWhatTookLongAndWhatWasLostIsLogged(t *testing.T) {
 			return lock
 		}
 		quick := acquire(l)
-		time.Sleep(time.Second / 2)
+		bubble.Sleep(time.Second / 2)
 		require.NoError(t, quick.Release())
 		long := acquire(l)
 		granted := make(chan *advisory.Lock)
 		go func() { granted <- acquire(l.With(advisory.Options{Label: "invoice run", Wait: advisory.NoTimeout})) }()
 		_, err = l.With(advisory.Options{Wait: 2 * time.Second}).Acquire(t.Context(), orders.ID(1))
 		require.ErrorIs(t, err, advisory.ErrTimeout)
-		time.Sleep(time.Minute - 2*time.Second)
+		bubble.Sleep(time.Minute - 2*time.Second)
 		require.NoError(t, long.Release())
 		lost := <-granted
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		server.Kill(lost.PID())
 		<-lost.Lost()
 		require.ErrorIs(t, lost.Release(), advisory.ErrLost)
@@ -85,9 +86,9 @@ func TestEachLeadershipIsLoggedWithItsEnd(t *testing.T) {
 		stop := lockslog.Watch(log, e)
 		require.NoError(t, e.Start(t.Context()))
 		require.NoError(t, e.WaitForLeadership(t.Context()))
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		election.Kill()
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		require.NoError(t, e.Shutdown(t.Context()))
 		stop()
 		const of = ` election=scheduler identity=a term=`
@@ -108,7 +109,7 @@ func TestWorkIsLoggedWhenItReturnsOrPanics(t *testing.T) {
 		require.NoError(t, err)
 		failed := errors.New("no paper")
 		require.ErrorIs(t, e.Run(t.Context(), lockslog.Work(log, e, func(context.Context) error {
-			time.Sleep(time.Second)
+			bubble.Sleep(time.Second)
 			return failed
 		})), failed)
 		assert.Panics(t, func() {

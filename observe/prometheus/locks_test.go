@@ -16,6 +16,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
 	"github.com/pglatch/pglatch/internal/lossreason"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/namespace"
 	observe "github.com/pglatch/pglatch/observe/prometheus"
 )
@@ -124,7 +125,7 @@ func TestWaitsAndHoldsAreMeasured(t *testing.T) {
 		first := s.acquire(l, orders.ID(1))
 		second := make(chan *advisory.Lock)
 		go func() { lock, _ := l.Acquire(context.Background(), orders.ID(1)); second <- lock }()
-		time.Sleep(3 * time.Second)
+		bubble.Sleep(3 * time.Second)
 		s.expect("pglatch_locks_held", `{namespace="order"} 1`)
 		s.expect("pglatch_lock_oldest_hold_seconds", `{namespace="order"} 3`)
 		s.expect("pglatch_lock_waiters", `{namespace="order"} 1`)

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
@@ -49,7 +50,7 @@ func TestOneOfFiveLeadsWhoeverDiesLeavesOrIsCutOff(t *testing.T) {
 		assert.Less(t, time.Since(began), usual.lease+2*usual.retry, "the lease ends by the clock of the store")
 
 		all[second].line.cut.Store(false)
-		time.Sleep(time.Hour)
+		bubble.Sleep(time.Hour)
 		assert.Equal(t, []string{third}, w.leaders())
 
 		record, err := store.Get(t.Context(), "operator")
@@ -75,9 +76,9 @@ func TestNobodyLeadsWhileTheStoreIsOutOfReachAndSomebodyAfterwards(t *testing.T)
 		for _, c := range all {
 			c.line.cut.Store(true)
 		}
-		time.Sleep(usual.renew + 2*usual.retry)
+		bubble.Sleep(usual.renew + 2*usual.retry)
 		assert.Empty(t, w.leaders(), "before the lease ends")
-		time.Sleep(time.Hour)
+		bubble.Sleep(time.Hour)
 		assert.Empty(t, w.leaders())
 		for _, c := range all {
 			c.line.cut.Store(false)
@@ -100,7 +101,7 @@ func TestALeadershipIsOneLease(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, store.Release(t.Context(), record.Claim)) // as if the process had been stopped for long
 
-		time.Sleep(usual.renew + 3*usual.retry)
+		bubble.Sleep(usual.renew + 3*usual.retry)
 		synctest.Wait()
 		w.mu.Lock()
 		assert.Equal(t, []string{"one", "one"}, w.order, "it stopped, and leads again")
@@ -117,7 +118,7 @@ func TestTwoCandidatesOfOneIdentityExcludeEachOther(t *testing.T) {
 		w.await(t)
 		other := newWatcher()
 		enter(t, store, other, "same", usual, true, nil)
-		time.Sleep(time.Hour)
+		bubble.Sleep(time.Hour)
 		assert.Empty(t, other.leaders())
 		assert.Equal(t, []string{"same"}, w.order)
 	})
@@ -132,7 +133,7 @@ func TestALeaseWhoseAnswerWasLostIsTheCandidatesAllTheSame(t *testing.T) {
 		deaf.deaf.Store(true)
 		began := time.Now()
 		c := enter(t, deaf, w, "two", usual, true, nil)
-		time.Sleep(usual.retry / 2) // the first answer is lost
+		bubble.Sleep(usual.retry / 2) // the first answer is lost
 		synctest.Wait()
 		record, err := store.Get(t.Context(), "operator")
 		require.NoError(t, err)
@@ -173,7 +174,7 @@ func race(t *testing.T, lock func(name string) resourcelock.Interface) int {
 			run(ctx, w, numbered(i), atOnce{lock(numbered(i)), &both, new(sync.Once)}, usual, true)
 		})
 	}
-	time.Sleep(time.Minute)
+	bubble.Sleep(time.Minute)
 	synctest.Wait()
 	cancel()
 	electors.Wait()

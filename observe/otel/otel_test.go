@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/test/bubble"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/leadertest"
 	"github.com/pglatch/pglatch/namespace"
@@ -64,10 +65,10 @@ func TestAWaitIsLinkedToTheHoldThatItWaitsForAndAHandOverToTheOneBefore(t *testi
 		synctest.Wait()
 		third := make(chan *advisory.Lock)
 		go func() { lock, _ := l.Acquire(context.Background(), orders.ID(1)); third <- lock }()
-		time.Sleep(3 * time.Second)
+		bubble.Sleep(3 * time.Second)
 		require.NoError(t, first.Release())
 		two := <-second
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		require.NoError(t, two.Release())
 		require.NoError(t, (<-third).Release())
 
@@ -138,9 +139,9 @@ func TestALeadershipIsASpanThatEndsWithItsLoss(t *testing.T) {
 		stop := locktrace.Watch(provider, e)
 		require.NoError(t, e.Start(t.Context()))
 		require.NoError(t, e.WaitForLeadership(t.Context()))
-		time.Sleep(time.Second)
+		bubble.Sleep(time.Second)
 		election.Kill()
-		time.Sleep(time.Minute)
+		bubble.Sleep(time.Minute)
 		require.NoError(t, e.Shutdown(t.Context()))
 		stop()
 		spans := named(ended, "leadership")
