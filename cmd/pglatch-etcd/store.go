@@ -19,7 +19,7 @@ const passwordVariable = "PGLATCH_ETCD_PASSWORD"
 
 // open opens the store of an etcd:// URL.
 func open(ctx context.Context, app *program.App, text string) (*lockserver.OpenStore, error) {
-	config, err := parse(app, text)
+	config, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func open(ctx context.Context, app *program.App, text string) (*lockserver.OpenS
 
 // parse reads a URL. It has several hosts, which net/url does not support. Errors quote no part of
 // it that may be a password.
-func parse(app *program.App, text string) (c etcd.Config, err error) {
+func parse(text string) (c etcd.Config, err error) {
 	rest, ok := strings.CutPrefix(text, "etcd://")
 	hosts, query, _ := strings.Cut(rest, "?")
 	hosts = strings.TrimSuffix(hosts, "/")
@@ -76,13 +76,13 @@ func parse(app *program.App, text string) (c etcd.Config, err error) {
 		c.Client.Endpoints = append(c.Client.Endpoints, scheme+host)
 	}
 	c.Client.Username = values.Get("user")
-	c.Client.Password, err = password(app, values.Get("password_file"), c.Client.Username)
+	c.Client.Password, err = password(values.Get("password_file"), c.Client.Username)
 	return c, err
 }
 
 // password returns the user's password: the first line of the file, or the environment variable.
-func password(app *program.App, file, user string) (string, error) {
-	given := app.Getenv(passwordVariable)
+func password(file, user string) (string, error) {
+	given := os.Getenv(passwordVariable)
 	if file != "" {
 		content, err := os.ReadFile(file)
 		if err != nil {

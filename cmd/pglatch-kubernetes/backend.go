@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -29,7 +30,7 @@ func flags(f *pflag.FlagSet) leadercmd.OpenFunc {
 		if err != nil {
 			return nil, program.UsageError("--kubeconfig: %w", err)
 		}
-		namespace := cmp.Or(namespace, app.Getenv(kubernetes.NamespaceVariable), context)
+		namespace := cmp.Or(namespace, os.Getenv(kubernetes.NamespaceVariable), context)
 		if wrong := validation.IsDNS1123Subdomain(name); wrong != nil {
 			return nil, program.UsageError("NAME is %q: %s", name, strings.Join(wrong, ", "))
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pglatch/pglatch/internal/test/clitest"
 )
 
 // cluster is an API without a Lease. It returns the kubeconfig, whose namespace is "here", and the paths of all requests.
@@ -114,4 +116,13 @@ func TestHelpShowsTheBackendsFlags(t *testing.T) {
 	}
 	stdout, _, _ := run(t, nil, "version")
 	assert.True(t, strings.HasPrefix(stdout, "pglatch-kubernetes "), stdout)
+}
+
+func TestMain(m *testing.M) { clitest.MainOf(m, ".") }
+
+// run runs the program to its end, outside of all clusters, but for what env says.
+func run(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	outside := []string{"HOME=" + t.TempDir(), "KUBECONFIG=", "POD_NAMESPACE=", "KUBERNETES_SERVICE_HOST="}
+	return clitest.Run(t, append(outside, env...), args...)
 }

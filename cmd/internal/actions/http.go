@@ -256,18 +256,18 @@ func (s *Server) serveDo(d *Database, w http.ResponseWriter, r *http.Request, wh
 		s.refuseTo(w, r, who, http.StatusBadRequest, "do", "", err.Error())
 		return
 	}
+	c, ok := s.pendingOf(d, body.Confirm, who.Name)
 	if err := program.CheckReason(body.Why); err != nil {
 		name, target := "do", ""
-		if about := s.pending.about(d, body.Confirm, who.Name); about.Action != "" {
-			name, target = about.Action, d.target(d.kindOf(about.Action), about)
+		if ok {
+			name, target = c.request.Action, d.target(d.kindOf(c.request.Action), c.request)
 		}
 		s.refuseTo(w, r, who, http.StatusBadRequest, name, target, err.Error())
 		return
 	}
-	c, err := s.pending.use(d, body.Confirm, who.Name)
-	if err != nil {
-		s.note(r, who, Entry{Action: "do", Why: body.Why, Outcome: refused, Detail: err.Error()})
-		refuse(w, http.StatusConflict, err.Error())
+	if !ok || !s.pending.remove(body.Confirm) {
+		s.note(r, who, Entry{Action: "do", Why: body.Why, Outcome: refused, Detail: errConfirm.Error()})
+		refuse(w, http.StatusConflict, errConfirm.Error())
 		return
 	}
 	k := d.kindOf(c.request.Action)

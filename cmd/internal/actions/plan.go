@@ -2,9 +2,11 @@ package actions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/internal/legible"
@@ -32,6 +34,28 @@ type plan struct {
 	same  string   // what the plan is about: another text is another thing
 	ends  []string // what ends with it; a plan that ends more must be shown again
 	run   func(ctx context.Context, why string) (string, error)
+}
+
+const confirmWithin = 2 * time.Minute
+
+// errManyConfirmations refuses to show another action, so that nothing that a person was shown is forgotten early.
+var errManyConfirmations = errors.New("too many confirmations wait: try again")
+
+// errConfirm is the answer to a confirmation that cannot be used.
+var errConfirm = errors.New("this confirmation is used, too old, or somebody else's: ask again what the action does")
+
+// A confirmation is what a person was shown, and has not confirmed yet. Each can be used once.
+type confirmation struct {
+	database *Database
+	who      string
+	request  Request
+	shown    *plan
+}
+
+// pendingOf returns a confirmation that a person was shown; ok = it can be used.
+func (s *Server) pendingOf(d *Database, id, who string) (c confirmation, ok bool) {
+	c, ok = s.pending.find(id)
+	return c, ok && c.database == d && c.who == who
 }
 
 // within reports whether the plan ends nothing that an earlier one did not show.

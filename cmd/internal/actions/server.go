@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/bearer"
 	"github.com/pglatch/pglatch/internal/ratelimit"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/monitor"
@@ -41,7 +42,7 @@ type Server struct {
 	config   Config
 	people   atomic.Pointer[people]
 	sessions sessions
-	pending  confirmations
+	pending  tickets[confirmation]
 	audit    *audit // nil = there are no actions
 	limiter  *ratelimit.Limiter
 	origin   *http.CrossOriginProtection
@@ -57,7 +58,7 @@ const (
 // New returns a Server. The caller closes it when its handlers have returned.
 func New(c Config) (*Server, error) {
 	s := &Server{
-		config: c, limiter: ratelimit.New(perSecond, burst), origin: http.NewCrossOriginProtection(), room: make(chan struct{}, atOnce),
+		config: c, sessions: sessions{tickets[bearer.Credential]{lasts: sessionLasts, evicts: true}}, pending: tickets[confirmation]{lasts: confirmWithin}, limiter: ratelimit.New(perSecond, burst), origin: http.NewCrossOriginProtection(), room: make(chan struct{}, atOnce),
 	}
 	s.people.Store(newPeople(c.People))
 	if c.Audit == "" {
@@ -114,8 +115,11 @@ type preview struct {
 }
 
 func (s *Server) show(d *Database, who *Person, r Request, p *plan) (preview, error) {
-	id, err := s.pending.add(confirmation{database: d, who: who.Name, request: r, shown: p})
-	return preview{Confirm: id, Title: p.title, Effect: append(d.where(r), p.lines...)}, err
+	id, ok := s.pending.add(confirmation{d, who.Name, r, p})
+	if !ok {
+		return preview{}, errManyConfirmations
+	}
+	return preview{Confirm: id, Title: p.title, Effect: append(d.where(r), p.lines...)}, nil
 }
 
 // where says on which of several databases an action is. Somebody may look at a page that was loaded before the

@@ -2,16 +2,12 @@ package actions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/cmd/internal/turnscmd"
-	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/turns"
 )
@@ -26,9 +22,9 @@ func turnKinds() []kind {
 
 func interrupting(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*plan, error) {
 	var entity namespace.Key
-	if err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, n namespace.Namespace) (err error) {
-		if entity, err = entityOf(n, r.Entity); err != nil {
-			return err
+	if err := turnscmd.In(ctx, d.App, r.Mailbox, func(m *turns.Mailbox, n namespace.Namespace) (err error) {
+		if entity, err = n.Text(strings.TrimPrefix(r.Entity, n.Name()+"/")); err != nil { // agent/42, or 42
+			return program.UsageError("%w", err)
 		}
 		e, err := m.Entity(ctx, entity)
 		if err == nil && e.State != turns.EntityRunning {
@@ -44,7 +40,7 @@ func interrupting(ctx context.Context, d *Database, _ *lookup.Looker, r Request)
 		lines: []string{"The context of its running turn ends, whichever node runs it.", "The handler decides about the messages: it commits them, or they are tried again."},
 		same:  fmt.Sprintf("interrupt %s %s", r.Mailbox, entity),
 		run: func(ctx context.Context, why string) (string, error) {
-			if err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Interrupt(ctx, entity, why) }); err != nil {
+			if err := turnscmd.In(ctx, d.App, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Interrupt(ctx, entity, why) }); err != nil {
 				return "", err
 			}
 			return turnscmd.Interrupted + " " + name, nil
@@ -55,7 +51,7 @@ func interrupting(ctx context.Context, d *Database, _ *lookup.Looker, r Request)
 func retrying(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*plan, error) {
 	var letter turns.DeadLetter
 	var entity string // as a command takes it
-	if err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, n namespace.Namespace) error {
+	if err := turnscmd.In(ctx, d.App, r.Mailbox, func(m *turns.Mailbox, n namespace.Namespace) error {
 		found, err := m.DeadLetters(ctx, namespace.Key{}, r.Number-1, 1)
 		if err == nil && (len(found) == 0 || found[0].Message.Number != r.Number) {
 			err = fmt.Errorf("%w: number %d", turns.ErrNotFound, r.Number)
@@ -75,63 +71,10 @@ func retrying(ctx context.Context, d *Database, _ *lookup.Looker, r Request) (*p
 		},
 		same: fmt.Sprintf("retry %s %d", r.Mailbox, r.Number),
 		run: func(ctx context.Context, _ string) (string, error) {
-			if err := withMailbox(ctx, d, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Retry(ctx, r.Number) }); err != nil {
+			if err := turnscmd.In(ctx, d.App, r.Mailbox, func(m *turns.Mailbox, _ namespace.Namespace) error { return m.Retry(ctx, r.Number) }); err != nil {
 				return "", err
 			}
 			return fmt.Sprintf("%s %s: 1", turnscmd.PutBack, entity), nil
 		},
 	}, nil
-}
-
-// entityOf returns the key of an entity: agent/42, or 42 for a mailbox of the namespace agent.
-func entityOf(n namespace.Namespace, text string) (namespace.Key, error) {
-	set, err := namespace.NewSet(n)
-	if err != nil {
-		return namespace.Key{}, err
-	}
-	key, err := set.Parse(n.Name() + "/" + strings.TrimPrefix(text, n.Name()+"/"))
-	if err != nil {
-		return key, &program.ExitError{Code: program.ExitUsage, Err: err}
-	}
-	return key, nil
-}
-
-// withMailbox calls do with a mailbox of the database, and the namespace of its entities.
-func withMailbox(ctx context.Context, d *Database, name string, do func(*turns.Mailbox, namespace.Namespace) error) error {
-	cc, err := d.App.ConnConfig()
-	if err != nil {
-		return err
-	}
-	pool, err := program.NewPool(ctx, cc, 1)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	var text string
-	err = pool.QueryRow(ctx, `SELECT namespace FROM pglatch_turns.mailboxes WHERE name OPERATOR(pg_catalog.=) $1::pg_catalog.text`, name).Scan(&text)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows), sqlstate.Of(err) == sqlstate.UndefinedTable:
-		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("there is no mailbox %q", program.Printable(name))}
-	case err != nil:
-		return program.Unavailable(ctx, err)
-	}
-	n, err := program.ParseNamespace("the mailbox", text)
-	if err != nil {
-		return err
-	}
-	m, err := turns.Open(ctx, turns.Config{Pool: pool, Name: name, Namespace: n})
-	if err != nil {
-		return &program.ExitError{Code: program.ExitUsage, Err: err}
-	}
-	err = do(m, n)
-	if _, ok := errors.AsType[*program.ExitError](err); ok {
-		return err
-	}
-	switch {
-	case errors.Is(err, turns.ErrNotFound), errors.Is(err, turns.ErrNotRunning):
-		return &program.ExitError{Code: program.ExitFree, Err: err}
-	case errors.Is(err, turns.ErrInvalid):
-		return &program.ExitError{Code: program.ExitUsage, Err: err}
-	}
-	return program.Unavailable(ctx, err)
 }

@@ -38,9 +38,6 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet) {
 // command of -c. No Args = neither was given. Errors are usage errors.
 func (f *Flags) Command(cmd *cobra.Command, app *program.App, args []string) ([]string, supervise.Command, error) {
 	c := supervise.Command{CloseStdin: f.closeStdin, KillAfter: f.KillAfter, Logger: app.Logger()}
-	c.Stdin, _ = app.Stdin.(*os.File)
-	c.Stdout, _ = app.Stdout.(*os.File)
-	c.Stderr, _ = app.Stderr.(*os.File)
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		args, c.Args = args[:dash], args[dash:]
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -53,9 +54,8 @@ func New(app *program.App, o Options) *cobra.Command {
 		SilenceErrors: true,
 		Version:       buildVersion().Version,
 	}
-	root.SetIn(app.Stdin)
-	root.SetOut(app.Stdout)
-	root.SetErr(app.Stderr)
+	root.SetOut(os.Stdout)
+	root.SetErr(os.Stderr)
 	app.AddFlags(root.PersistentFlags())
 	root.AddCommand(commands(app, o)...)
 	root.SetFlagErrorFunc(hint)

@@ -29,22 +29,12 @@ func buildVersion() Version {
 	if info.Main.Version != "" {
 		v.Version = info.Main.Version
 	}
-	var system, architecture string
+	settings := map[string]string{}
 	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			v.Revision = s.Value
-		case "vcs.time":
-			v.Time = s.Value
-		case "vcs.modified":
-			v.Modified = s.Value == "true"
-		case "GOOS":
-			system = s.Value
-		case "GOARCH":
-			architecture = s.Value
-		}
+		settings[s.Key] = s.Value
 	}
-	v.Platform = system + "/" + architecture
+	v.Revision, v.Time, v.Modified = settings["vcs.revision"], settings["vcs.time"], settings["vcs.modified"] == "true"
+	v.Platform = settings["GOOS"] + "/" + settings["GOARCH"]
 	return v
 }
 

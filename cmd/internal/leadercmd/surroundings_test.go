@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/cmd/internal/cli"
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
@@ -87,3 +88,7 @@ func TestARoleOfHostileSettingsLeadsAndIsToldWhatIsInTheWayOfTheRest(t *testing.
 	creating := clitest.Start(t, at, "leader", "run", "7:2", "--create-table", "--table", "other")
 	creating.Saying(&creating.Stderr, "ALTER ROLE")
 }
+
+func TestMain(m *testing.M) { clitest.Main(m, func() int { return cli.Main(cli.Options{}) }) }
+
+func TestScript(t *testing.T) { clitest.Scripts(t) }

@@ -49,7 +49,7 @@ func (t *terms) acquire(ctx context.Context, app *program.App, client *leasehttp
 		return nil
 	})
 	defer stop()
-	return client.AcquireWithRetry(ctx, name, ownerName(app, t.owner), o)
+	return client.AcquireWithRetry(ctx, name, ownerName(t.owner), o)
 }
 
 // holderOf returns the holder of a lock, or the first of several. share is for one of several leases of the lock.

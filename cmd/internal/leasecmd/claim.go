@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +38,7 @@ func newAcquire(app *program.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := cmp.Or(terms.check(app, cmd.Flags(), name), program.CheckWait(wait)); err != nil {
+			if err := cmp.Or(terms.check(cmd.Flags(), name), program.CheckWait(wait)); err != nil {
 				return err
 			}
 			client, err := server.Client(app, 0)
@@ -71,7 +72,7 @@ func printHeld(app *program.App, verb string, l *leasehttp.Lease, export bool) e
 		name, value, _ := strings.Cut(v, "=")
 		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}
-	_, err := io.WriteString(app.Stdout, b.String())
+	_, err := io.WriteString(os.Stdout, b.String())
 	return err
 }
 
@@ -99,13 +100,13 @@ func (c *claimFlags) addIDFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.id, "lease-id", "", "`id` of the lease (default: PGLATCH_LEASE_ID)")
 }
 
-func (c *claimFlags) claim(app *program.App, args []string) (lease.Claim, error) {
+func (c *claimFlags) claim(args []string) (lease.Claim, error) {
 	name, err := LockName(args)
 	if err != nil {
 		return lease.Claim{}, err
 	}
-	claim := lease.Claim{Name: name, Holder: ownerName(app, c.owner), ID: cmp.Or(c.id, app.Getenv("PGLATCH_LEASE_ID")), Token: c.token}
-	if text := app.Getenv("PGLATCH_FENCING_TOKEN"); claim.Token == 0 && text != "" {
+	claim := lease.Claim{Name: name, Holder: ownerName(c.owner), ID: cmp.Or(c.id, os.Getenv("PGLATCH_LEASE_ID")), Token: c.token}
+	if text := os.Getenv("PGLATCH_FENCING_TOKEN"); claim.Token == 0 && text != "" {
 		if claim.Token, err = strconv.ParseUint(text, 10, 64); err != nil {
 			return claim, program.UsageError("PGLATCH_FENCING_TOKEN is %q: use a number", text)
 		}
@@ -132,7 +133,7 @@ func (c *claimCommand) addFlags(f *pflag.FlagSet) {
 
 // run calls do with the claim from the arguments and flags.
 func (c *claimCommand) run(cmd *cobra.Command, app *program.App, args []string, do func(context.Context, *leasehttp.Client, lease.Claim) error) error {
-	claim, err := c.claim(app, args)
+	claim, err := c.claim(args)
 	if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ renew the lease: use "lease renew". The process that had the lease before must h
 			if err != nil {
 				return err
 			}
-			id := cmp.Or(c.id, app.Getenv("PGLATCH_LEASE_ID"))
+			id := cmp.Or(c.id, os.Getenv("PGLATCH_LEASE_ID"))
 			if id == "" {
 				return program.UsageError("give --lease-id, as acquire printed it")
 			}
@@ -201,7 +202,7 @@ renew the lease: use "lease renew". The process that had the lease before must h
 				return err
 			}
 			defer client.Close()
-			held, err := client.Adopt(cmd.Context(), name, ownerName(app, c.owner), id)
+			held, err := client.Adopt(cmd.Context(), name, ownerName(c.owner), id)
 			if err != nil {
 				return lockserver.Error(cmd.Context(), err)
 			}

@@ -76,9 +76,9 @@ func (t *terms) addFlags(f *pflag.FlagSet) {
 }
 
 // check checks the flags for a request for the lock name.
-func (t *terms) check(app *program.App, f *pflag.FlagSet, name string) error {
+func (t *terms) check(f *pflag.FlagSet, name string) error {
 	r := lease.AcquireRequest{
-		Name: name, Holder: ownerName(app, t.owner), TTL: t.TTL, Metadata: t.Metadata, LockDelay: t.LockDelay, MinHold: t.MinHold, IdempotencyKey: t.IdempotencyKey,
+		Name: name, Holder: ownerName(t.owner), TTL: t.TTL, Metadata: t.Metadata, LockDelay: t.LockDelay, MinHold: t.MinHold, IdempotencyKey: t.IdempotencyKey,
 	}
 	if err := r.Validate(); err != nil {
 		return program.UsageError("%w", err)
@@ -98,8 +98,8 @@ func (t *terms) check(app *program.App, f *pflag.FlagSet, name string) error {
 	return nil
 }
 
-func ownerName(app *program.App, flag string) string {
-	if owner := cmp.Or(flag, app.Getenv("PGLATCH_LEASE_OWNER")); owner != "" {
+func ownerName(flag string) string {
+	if owner := cmp.Or(flag, os.Getenv("PGLATCH_LEASE_OWNER")); owner != "" {
 		return owner
 	}
 	host, err := os.Hostname()

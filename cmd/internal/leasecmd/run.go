@@ -106,7 +106,7 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(r.check(app, f, name), r.Check(f)); err != nil {
+	if err := cmp.Or(r.check(f, name), r.Check(f)); err != nil {
 		return err
 	}
 	client, err := r.Client(app, margin)

@@ -23,8 +23,7 @@ const afterError = 100 * time.Millisecond
 // A client takes one lease after the other.
 type client struct {
 	*Load
-	meter *meter
-	name  string
+	name string
 }
 
 func (c *client) run(ctx context.Context) {
@@ -91,7 +90,7 @@ func (c *client) expire(ctx context.Context, lock int) {
 		return
 	}
 	l.done(old)
-	c.meter.count(Expired)
+	c.meter.count(&c.meter.counts.Expired)
 	if chance(0.5) {
 		c.stale(ctx, old) // possibly before there is a successor
 	}
@@ -132,9 +131,9 @@ func (c *client) over(ctx context.Context, old *heldLease) bool {
 // stale tries to renew and to release a lease that has expired.
 func (c *client) stale(ctx context.Context, old *heldLease) {
 	_, err := c.config.Locks.Renew(ctx, lease.RenewRequest{Claim: old.Claim, TTL: c.config.TTL})
-	c.mustRefuse(ctx, "expired", old, "renewed though it had expired", StaleRenewals, err)
+	c.mustRefuse(ctx, "expired", old, "renewed though it had expired", &c.meter.counts.StaleRenewals, err)
 	err = c.config.Locks.Release(ctx, old.Claim)
-	c.mustRefuse(ctx, "release", old, "released though it had expired", StaleReleases, err)
+	c.mustRefuse(ctx, "release", old, "released though it had expired", &c.meter.counts.StaleReleases, err)
 }
 
 // forge tries to release a lease with wrong claims.
@@ -147,12 +146,12 @@ func (c *client) forge(ctx context.Context, t *heldLease) {
 		claim := t.Claim
 		wrong(&claim)
 		err := c.config.Locks.Release(ctx, claim)
-		c.mustRefuse(ctx, "release", t, "released with a wrong claim", StaleReleases, err)
+		c.mustRefuse(ctx, "release", t, "released with a wrong claim", &c.meter.counts.StaleReleases, err)
 	}
 }
 
 // mustRefuse checks the answer to a claim that is not current.
-func (c *client) mustRefuse(ctx context.Context, invariant string, t *heldLease, what string, counted Count, err error) {
+func (c *client) mustRefuse(ctx context.Context, invariant string, t *heldLease, what string, counted *int, err error) {
 	switch {
 	case err == nil:
 		c.checker.report(invariant, t, "%s", what)

@@ -52,7 +52,7 @@ type Config struct {
 type Load struct {
 	config  Config
 	checker *checker
-	meters  []*meter // one for each client
+	meter   meter
 	prefix  string
 }
 
@@ -60,9 +60,6 @@ type Load struct {
 func New(c Config) *Load {
 	l := &Load{config: c, prefix: fmt.Sprintf("load-%08x", rand.Uint32())}
 	l.checker = newChecker(c.Names, !c.Unfenced)
-	for range c.Clients {
-		l.meters = append(l.meters, &meter{})
-	}
 	return l
 }
 
@@ -74,28 +71,17 @@ func (l *Load) Run(ctx context.Context) Report {
 	defer stop()
 	began := time.Now()
 	var all sync.WaitGroup
-	for i, m := range l.meters {
-		c := &client{Load: l, meter: m, name: fmt.Sprintf("client-%d", i)}
+	for i := range l.config.Clients {
+		c := &client{Load: l, name: fmt.Sprintf("client-%d", i)}
 		all.Go(func() { c.run(ctx) })
 	}
 	all.Wait()
 	return l.report(time.Since(began))
 }
 
-// Progress returns the counts so far.
-func (l *Load) Progress() Progress {
-	p := Progress{Violations: len(l.checker.found())}
-	for _, m := range l.meters {
-		m.mu.Lock()
-		p.Leases += m.latencies[Acquire].Count()
-		p.Expired += m.counts[Expired]
-		p.Errors += m.counts[Busy] + m.counts[Failed]
-		m.mu.Unlock()
-	}
-	return p
-}
-
-// A Progress has the counts of a Load.
-type Progress struct {
-	Leases, Expired, Errors, Violations int
+// Progress returns how many leases were granted and how many promises were broken so far, and the counts.
+func (l *Load) Progress() (leases, violations int, c Counts) {
+	l.meter.mu.Lock()
+	defer l.meter.mu.Unlock()
+	return l.meter.latencies[Acquire].count, len(l.checker.found()), l.meter.counts
 }

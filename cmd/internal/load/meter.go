@@ -17,27 +17,23 @@ const (
 	operations
 )
 
-// A Count is a kind of event that is counted.
-type Count int
+// Counts are the events of all clients.
+type Counts struct {
+	Held          int `json:"held"`                   // acquisitions to retry
+	Busy          int `json:"busy"`                   // operations that the store was too busy for
+	Failed        int `json:"failed"`                 // operations of unknown outcome
+	Expired       int `json:"expired"`                // leases whose time ended before their release
+	Writes        int `json:"fenced_writes_accepted"` // to the fenced resource
+	StaleWrites   int `json:"stale_writes_refused"`
+	StaleRenewals int `json:"stale_renewals_refused"`
+	StaleReleases int `json:"stale_releases_refused"`
+}
 
-// The counted events.
-const (
-	Held          Count = iota // acquisitions to retry
-	Busy                       // operations that the store was too busy for
-	Failed                     // operations of unknown outcome
-	Expired                    // leases whose time ended before their release
-	Writes                     // accepted writes to the fenced resource
-	StaleWrites                // refused writes
-	StaleRenewals              // refused renewals
-	StaleReleases              // refused releases
-	counts
-)
-
-// A meter holds the measurements of one client.
+// A meter holds the measurements of all clients.
 type meter struct {
 	mu        sync.Mutex
 	latencies [operations]histogram
-	counts    [counts]int
+	counts    Counts
 	err       error // the latest
 }
 
@@ -47,10 +43,11 @@ func (m *meter) took(o Operation, d time.Duration) {
 	m.latencies[o].add(d)
 }
 
-func (m *meter) count(c Count) {
+// count counts an event in one of the counts.
+func (m *meter) count(one *int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.counts[c]++
+	*one++
 }
 
 func (m *meter) last(err error) {
@@ -87,17 +84,6 @@ func (h *histogram) add(d time.Duration) {
 	h.count++
 	h.longest = max(h.longest, d)
 }
-
-func (h *histogram) merge(o *histogram) {
-	for i, n := range o.buckets {
-		h.buckets[i] += n
-	}
-	h.count += o.count
-	h.longest = max(h.longest, o.longest)
-}
-
-// Count returns the number of durations.
-func (h *histogram) Count() int { return h.count }
 
 // quantile returns the duration that a fraction p does not exceed, to about 2 %.
 func (h *histogram) quantile(p float64) time.Duration {

@@ -24,7 +24,7 @@ func (c *client) acquire(ctx context.Context, lock int, holder string) *heldLeas
 			c.meter.took(Acquire, time.Since(began))
 			return l.granted(got, asked, until, floor)
 		case refused:
-			c.meter.count(Held)
+			c.meter.count(&c.meter.counts.Held)
 			_ = pause.For(ctx, held.Retry)
 		default:
 			c.failed(ctx, err)
@@ -46,7 +46,7 @@ func (c *client) renew(ctx context.Context, l *lockChecker, t *heldLease) bool {
 		case refusal(err):
 			l.refused(t, err)
 			l.done(t)
-			c.meter.count(Expired)
+			c.meter.count(&c.meter.counts.Expired)
 			return false
 		}
 		c.failed(ctx, err)
@@ -68,7 +68,7 @@ func (c *client) release(ctx context.Context, l *lockChecker, t *heldLease) {
 		if time.Now().Before(until) {
 			c.checker.report("lost", t, "the store refuses the release: %v", err)
 		}
-		c.meter.count(Expired)
+		c.meter.count(&c.meter.counts.Expired)
 		return
 	default:
 		c.failed(ctx, err)
@@ -84,9 +84,9 @@ func (c *client) release(ctx context.Context, l *lockChecker, t *heldLease) {
 // write writes to the resource behind the lock.
 func (c *client) write(l *lockChecker, t *heldLease) {
 	if l.write(t) {
-		c.meter.count(Writes)
+		c.meter.count(&c.meter.counts.Writes)
 	} else {
-		c.meter.count(StaleWrites)
+		c.meter.count(&c.meter.counts.StaleWrites)
 	}
 }
 
@@ -97,10 +97,10 @@ func (c *client) failed(ctx context.Context, err error) {
 	}
 	wait := afterError
 	if busy, ok := errors.AsType[*lease.BusyError](err); ok {
-		c.meter.count(Busy)
+		c.meter.count(&c.meter.counts.Busy)
 		wait = busy.Retry
 	} else {
-		c.meter.count(Failed)
+		c.meter.count(&c.meter.counts.Failed)
 		c.meter.last(err)
 	}
 	_ = pause.For(ctx, wait)

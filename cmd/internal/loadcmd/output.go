@@ -16,7 +16,7 @@ import (
 // showProgress writes a line with the progress of a run to stderr, if that is a terminal, until
 // stop.
 func showProgress(app *program.App, run *load.Load, d time.Duration) (stop func()) {
-	if file, ok := app.Stderr.(*os.File); !ok || !program.IsTerminal(file) || app.Quiet() {
+	if !program.IsTerminal(os.Stderr) || app.Quiet() {
 		return func() {}
 	}
 	began := time.Now()
@@ -26,41 +26,19 @@ func showProgress(app *program.App, run *load.Load, d time.Duration) (stop func(
 		for {
 			select {
 			case <-ctx.Done():
-				_, _ = io.WriteString(app.Stderr, "\r\x1b[K")
+				_, _ = io.WriteString(os.Stderr, "\r\x1b[K")
 				return
 			case <-tick.C:
-				p, elapsed := run.Progress(), time.Since(began)
-				_, _ = fmt.Fprintf(app.Stderr, "\r\x1b[K%v of %v: %d leases (%.0f/s), %d expired, %d errors, %d violations",
-					elapsed.Truncate(time.Second), d, p.Leases, float64(p.Leases)/elapsed.Seconds(), p.Expired, p.Errors, p.Violations)
+				elapsed := time.Since(began)
+				leases, violations, c := run.Progress()
+				_, _ = fmt.Fprintf(os.Stderr, "\r\x1b[K%v of %v: %d leases (%.0f/s), %d expired, %d errors, %d violations",
+					elapsed.Truncate(time.Second), d, leases, float64(leases)/elapsed.Seconds(), c.Expired, c.Busy+c.Failed, violations)
 			}
 		}
 	})
 }
 
-// A loadDocument is a report.
-type loadDocument struct {
-	Elapsed    float64          `json:"elapsed_ms"`
-	Operations []operation      `json:"operations"`
-	Counts     load.Counts      `json:"counts"`
-	Violations []load.Violation `json:"violations"`
-}
-
-type operation struct {
-	Operation string  `json:"operation"`
-	Count     int     `json:"count"`
-	PerSecond float64 `json:"per_second"`
-	P50       float64 `json:"p50_ms"`
-	P95       float64 `json:"p95_ms"`
-	P99       float64 `json:"p99_ms"`
-	Longest   float64 `json:"max_ms"`
-}
-
-func printReport(app *program.App, r load.Report) error {
-	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	d := loadDocument{Elapsed: ms(r.Elapsed), Counts: r.Counts, Violations: append([]load.Violation{}, r.Violations...)}
-	for _, m := range r.Operations {
-		d.Operations = append(d.Operations, operation{m.Operation, m.Count, m.PerSecond, ms(m.P50), ms(m.P95), ms(m.P99), ms(m.Longest)})
-	}
+func printReport(app *program.App, d load.Report) error {
 	return app.Print(program.Output{Document: d, Text: func(w *bytes.Buffer) {
 		t := app.NewTable("OPERATION", "COUNT", "PER SECOND", "P50", "P95", "P99", "MAX")
 		for _, o := range d.Operations {

@@ -15,7 +15,7 @@ import (
 
 // server returns a client for the server under load, and a function to call at the end.
 func (l *loadCommand) server(ctx context.Context, app *program.App) (*leasehttp.Client, func() error, error) {
-	if len(l.URLs) == 0 && (l.Store != "" || app.Getenv("PGLATCH_LOCK_SERVER") == "") {
+	if len(l.URLs) == 0 && (l.Store != "" || os.Getenv("PGLATCH_LOCK_SERVER") == "") {
 		return l.serve(ctx, app)
 	}
 	l.Resends = -1 // if a killed server has done a release, the resent one is stale

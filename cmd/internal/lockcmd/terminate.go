@@ -91,12 +91,11 @@ func (t *termination) confirm(s *lookup.Victim) error {
 		}
 		return nil
 	}
-	input, ok := t.app.Stdin.(*os.File)
-	if !ok || !program.IsTerminal(input) {
+	if !program.IsTerminal(os.Stdin) {
 		return program.UsageError("give --yes to end, without a terminal to ask on: %s", strings.ReplaceAll(strings.TrimSpace(text.String()), "\n", ";"))
 	}
-	_, _ = fmt.Fprintf(t.app.Stderr, "%sEnd this session, and free all its locks? Type %d: ", text.String(), s.PID)
-	answer, _ := bufio.NewReader(input).ReadString('\n') // the text received so far is the answer
+	_, _ = fmt.Fprintf(os.Stderr, "%sEnd this session, and free all its locks? Type %d: ", text.String(), s.PID)
+	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n') // the text received so far is the answer
 	if strings.TrimSpace(answer) != strconv.FormatUint(uint64(s.PID), 10) {
 		return program.UsageError("backend %d was left alone", s.PID)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -74,7 +75,7 @@ func (w *watcher) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	if w.app.Format() == "text" && w.app.Terminal() && w.app.Getenv("TERM") != "dumb" {
+	if w.app.Format() == "text" && w.app.Terminal() && os.Getenv("TERM") != "dumb" {
 		// Negotiation is not needed, and the terminal's driver knows the size: tmux 3.3 answers such a query with width
 		// and height exchanged. Only Windows needs it, for its keys.
 		if screen, err := tcell.NewScreen(tcell.OptNegotiation(runtime.GOOS == "windows")); err == nil {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"time"
 
@@ -41,10 +42,10 @@ func (s *ClientFlags) AddFlags(f *pflag.FlagSet) {
 func (s *ClientFlags) Client(app *program.App, margin time.Duration) (*leasehttp.Client, error) {
 	urls := s.URLs
 	if len(urls) == 0 {
-		urls = strings.Split(cmp.Or(app.Getenv("PGLATCH_LOCK_SERVER"), defaultLockServer), ",")
+		urls = strings.Split(cmp.Or(os.Getenv("PGLATCH_LOCK_SERVER"), defaultLockServer), ",")
 	}
 	config := leasehttp.ClientConfig{
-		BaseURLs: urls, Token: app.Getenv("PGLATCH_LOCK_TOKEN"),
+		BaseURLs: urls, Token: os.Getenv("PGLATCH_LOCK_TOKEN"),
 		AllowInsecure: s.noTLS, Margin: margin, Resends: s.Resends, Logger: app.Logger(),
 	}
 	tokens, err := ReadTokens("--auth-token-file", s.tokenFile)

@@ -164,11 +164,11 @@ func (s *StoreFlags) openPostgres(ctx context.Context, app *program.App) (*OpenS
 // StateFile is the default SQLite file of a server: locks.db in the directory that systemd created
 // for a service. Otherwise it is in pglatch's own directory below the user's state directory (XDG
 // Base Directory Specification).
-func StateFile(app *program.App) (string, error) {
-	dir, _, _ := strings.Cut(app.Getenv("STATE_DIRECTORY"), ":") // systemd.exec(5)
+func StateFile() (string, error) {
+	dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":") // systemd.exec(5)
 	if dir == "" {
-		base := app.Getenv("XDG_STATE_HOME")
-		if home := app.Getenv("HOME"); base == "" && home != "" {
+		base := os.Getenv("XDG_STATE_HOME")
+		if home := os.Getenv("HOME"); base == "" && home != "" {
 			base = filepath.Join(home, ".local", "state")
 		}
 		if !filepath.IsAbs(base) {

@@ -1,11 +1,10 @@
-// Package program contains the common parts of all commands: the streams and the environment, the settings, the output
-// formats, the database and the key that they name, and the exit codes, in one table.
+// Package program contains the common parts of all commands: the settings, the output formats, the database and the key
+// that they name, and the exit codes, in one table.
 package program
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -17,16 +16,9 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// An App is one run of the program: its streams, its environment and the settings
-// that all commands share. The settings are valid inside a command's RunE, not before.
+// An App is one run of the program: the settings that all commands share. They are valid inside a command's RunE, not
+// before. Data goes to os.Stdout. pglatch's own messages go through Logger and errors, which remove passwords.
 type App struct {
-	Stdin  io.Reader
-	Stdout io.Writer // data
-	// Stderr is the raw stream, for children. pglatch's own messages go through Logger and errors, which remove
-	// passwords.
-	Stderr io.Writer
-	Getenv func(string) string // of pglatch's own variables; pgx reads PG* itself
-
 	Program string // its name, as a prefix of errors
 
 	command    *cobra.Command // the running command
@@ -38,13 +30,9 @@ type App struct {
 	connConfig *pgx.ConnConfig // nil until ConnConfig is called
 }
 
-// New returns an App with the streams and the environment of the process.
+// New returns an App.
 func New() *App {
-	return &App{
-		Program: "pglatch",
-		Stdin:   os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
-		redactor: &redactor{to: os.Stderr}, logger: slog.New(slog.DiscardHandler),
-	}
+	return &App{Program: "pglatch", redactor: &redactor{to: os.Stderr}, logger: slog.New(slog.DiscardHandler)}
 }
 
 // Report writes err to stderr, on one line, and returns its exit code. If a signal ended ctx, which WithSignals made,

@@ -105,7 +105,7 @@ func (a *App) databaseURL() (text, source string, err error) {
 		return text, "--database-url-file", nil
 	}
 	for _, name := range []string{"PGLATCH_DATABASE_URL", "DATABASE_URL", "PG_DSN"} {
-		if text = a.Getenv(name); text != "" {
+		if text = os.Getenv(name); text != "" {
 			return text, name, nil
 		}
 	}
@@ -115,7 +115,7 @@ func (a *App) databaseURL() (text, source string, err error) {
 // named reports whether a flag or a variable names a database. If not, the local server is tried.
 func (a *App) named() bool {
 	text, _, err := a.databaseURL()
-	return err != nil || text != "" || a.Getenv("PGHOST") != "" || a.Getenv("PGSERVICE") != ""
+	return err != nil || text != "" || os.Getenv("PGHOST") != "" || os.Getenv("PGSERVICE") != ""
 }
 
 // TryUnnamed returns an error if no database is named, and the local server cannot be used. It is for commands that

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -30,7 +31,7 @@ func Sentence(document any, text string) Output {
 func (a *App) Print(o Output) error {
 	switch a.settings.output {
 	case "json":
-		e := json.NewEncoder(a.Stdout)
+		e := json.NewEncoder(os.Stdout)
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
 		return e.Encode(o.Document)
@@ -47,7 +48,7 @@ func (a *App) Print(o Output) error {
 	}
 	var text bytes.Buffer
 	o.Text(&text)
-	_, err := a.Stdout.Write(text.Bytes())
+	_, err := os.Stdout.Write(text.Bytes())
 	return err
 }
 
@@ -61,7 +62,7 @@ func (a *App) PrintChange(o Output) error {
 
 // PrintLine writes one line of JSON.
 func (a *App) PrintLine(v any) error {
-	e := json.NewEncoder(a.Stdout)
+	e := json.NewEncoder(os.Stdout)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }

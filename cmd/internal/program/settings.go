@@ -135,7 +135,7 @@ func (a *App) resolveNamespaces() error {
 		}
 	}
 	source := "--namespace"
-	if list := a.Getenv("PGLATCH_NAMESPACES"); definitions == nil && list != "" {
+	if list := os.Getenv("PGLATCH_NAMESPACES"); definitions == nil && list != "" {
 		definitions, source = strings.Split(list, ","), "PGLATCH_NAMESPACES"
 	}
 	all := make([]namespace.Namespace, len(definitions))
@@ -191,13 +191,12 @@ func (a *App) Colored() bool {
 	case "never":
 		return false
 	}
-	return a.Getenv("NO_COLOR") == "" && a.Getenv("TERM") != "dumb" && a.Terminal()
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && a.Terminal()
 }
 
 // Terminal reports whether stdout is a terminal.
 func (a *App) Terminal() bool {
-	file, ok := a.Stdout.(*os.File)
-	return ok && IsTerminal(file)
+	return IsTerminal(os.Stdout)
 }
 
 // IsTerminal reports whether a file is a terminal.

@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -166,5 +167,17 @@ func TestTheServersClockIsComparedWithOurs(t *testing.T) {
 		assert.Equal(t, c.near, near, name)
 		assert.Equal(t, steady, step == "", name)
 		assert.Equal(t, near, off == "", name)
+	}
+}
+
+func TestThePageHasEveryProofAndEveryPart(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/reference/proven-servers.md")
+	require.NoError(t, err)
+	for _, p := range proofs() {
+		assert.Contains(t, string(page), "\n| "+p.name+" | ")
+	}
+	for _, p := range parts {
+		assert.Contains(t, string(page), "\n| "+p.name+" | ")
 	}
 }

@@ -2,16 +2,25 @@ package prove
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
+	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
@@ -157,4 +166,246 @@ func TestConnectionsThatReachTwoServersAreFoundOut(t *testing.T) {
 	assert.Equal(t, DoesNot, results[oneServer].Status)
 	assert.Contains(t, results[oneServer].Why, "different servers")
 	assert.Equal(t, DoesNot, results[exclusion].Status)
+}
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// Whenever the server falls silent, what it did not answer is unknown. The control, TestAServerThatPretendsIsFoundOut, has
+// servers that answer, and are accused.
+func TestAServerThatFallsSilentIsAccusedOfNothing(t *testing.T) {
+	pgtest.Long(t)
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	for _, messages := range []int64{70, 200, 400, inTheCancel} {
+		t.Run(fmt.Sprint(messages), func(t *testing.T) {
+			t.Parallel()
+			var left atomic.Int64
+			left.Store(messages)
+			silent := lie{
+				drop: func(pgproto3.BackendMessage) bool { return left.Add(-1) < 0 },
+				cancel: func(_ *pretender, request *pgproto3.CancelRequest) *pgproto3.CancelRequest {
+					left.Store(0)
+					return request
+				},
+			}
+			config, err := pgdsn.Parse(pretend(t, silent, dsn))
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // of the 20
+			defer cancel()
+			r, err := Run(ctx, config)
+			if err != nil {
+				require.Error(t, ctx.Err(), "%v", err)
+				return // on a busy machine
+			}
+			known := 0
+			for _, p := range r.Proofs {
+				assert.Contains(t, []Status{Works, Unknown}, p.Status, "%s: %s", p.Proof, p.Why)
+				if p.Status == Works {
+					known++
+				}
+			}
+			assert.Less(t, known, len(r.Proofs))
+			_, unknown := r.Failed(PartNames())
+			assert.NotEmpty(t, unknown)
+		})
+	}
+}
+
+// inTheCancel is so many messages that the silence begins with the first cancel request.
+const inTheCancel = 1 << 40
+
+// Two people prove one server. The control: with one key for everybody, each would take the other's lock for a fault.
+func TestTwoAtOnceProveOneServer(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	for _, who := range []string{"one", "another"} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			for _, p := range report(t, dsn).Proofs {
+				assert.Equal(t, Works, p.Status, "%s: %s", p.Proof, p.Why)
+			}
+		})
+	}
+	t.Run("control", func(t *testing.T) {
+		t.Parallel()
+		_, err := pgtest.Connect(t, dsn).Exec(t.Context(), "SELECT pg_advisory_lock($1, 1)", space)
+		require.NoError(t, err)
+		config, err := pgdsn.Parse(pretend(t, lie{rewrite: [][2]string{{fmt.Sprintf(`%d, \d+`, space), fmt.Sprintf("%d, 1", space)}}}, dsn))
+		require.NoError(t, err)
+		assert.Equal(t, DoesNot, proveOnly(t, config, exclusion)[exclusion].Status)
+	})
+}
+
+// The proofs take 36 seconds if each answer takes 0.2 s.
+func TestAServerThatIsFarAwayHasMoreTime(t *testing.T) {
+	t.Parallel()
+	config, err := pgdsn.Parse(pgtest.DSN(t))
+	require.NoError(t, err)
+	proxy, err := faultproxy.New(t.Context(), fmt.Sprintf("%s:%d", config.Host, config.Port))
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	url, err := proxy.URL(config.ConnString())
+	require.NoError(t, err)
+	config, err = pgdsn.Parse(url)
+	require.NoError(t, err)
+	e := &examiner{config: connConfig(config)}
+	e.sessions[0], err = e.open(t.Context())
+	require.NoError(t, err)
+	defer e.closeAll(t.Context())
+	near := e.limit(t.Context())
+	for range 50 { // on a busy machine, some answers are late
+		near = min(near, e.limit(t.Context()))
+	}
+	proxy.Delay(far / 2) // in each direction
+	assert.Equal(t, 60*time.Second, e.limit(t.Context()))
+	assert.GreaterOrEqual(t, near, total)
+	assert.Less(t, near, 60*time.Second, "the control: a server that is near")
+}
+
+// A change is what happens to a server while it is proven. Statements wait for its end.
+type change struct {
+	when    func() func(sql string) bool // before this statement
+	start   func(t *testing.T) (dsn string, happen func(*pretender) error)
+	after   func(sql string) string // what is asked of the server afterwards; nil = the same
+	control map[string]Status       // the results without the look at the end; nil = the sessions that ended are noticed, too
+}
+
+// inSharedMode is in the middle of the proof of shared mode.
+func inSharedMode() func(sql string) bool {
+	return func(sql string) bool { return strings.Contains(sql, "pg_advisory_unlock_shared") }
+}
+
+// afterSharedMode is when everything has been seen that this proof needs.
+func afterSharedMode() func(sql string) bool {
+	var seen atomic.Bool
+	in := inSharedMode()
+	return func(sql string) bool {
+		if in(sql) {
+			seen.Store(true)
+		}
+		return seen.Load() && strings.Contains(sql, "pg_catalog.now()")
+	}
+}
+
+func restarted(t *testing.T) (dsn string, happen func(*pretender) error) {
+	t.Helper()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	return server.DSN(""), func(p *pretender) error { return server.Restart(p.ctx, pgserver.Immediate) }
+}
+
+func promoted(t *testing.T) (dsn string, happen func(*pretender) error) {
+	t.Helper()
+	primary := pgtest.StartServer(t, pgserver.Options{})
+	standby, err := primary.Standby(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, standby.Close()) })
+	address := host(t, standby.DSN(""))
+	return primary.DSN(""), func(p *pretender) error {
+		p.upstream = []string{address}
+		return errors.Join(primary.Kill(), promote(p.ctx, standby))
+	}
+}
+
+func promote(ctx context.Context, standby *pgserver.Server) error {
+	conn, err := pgconn.Connect(ctx, standby.DSN(""))
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "SELECT pg_promote()").ReadAll()
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// prove runs some of the proofs while the change happens, and returns their results without the look at the end, and with it.
+// late: on a busy machine, an answer that is needed did not come in time.
+func (c change) prove(t *testing.T) (without []Result, with Report, late bool) {
+	t.Helper()
+	dsn, happen := c.start(t)
+	when := c.when()
+	var happened atomic.Bool
+	changes := make(chan error, 1)
+	config, err := pgdsn.Parse(pretend(t, lie{edit: func(p *pretender, sql string) string {
+		if when(sql) && happened.CompareAndSwap(false, true) {
+			changes <- p.change(happen)
+		}
+		if happened.Load() && c.after != nil {
+			return c.after(sql)
+		}
+		return sql
+	}}, dsn))
+	require.NoError(t, err)
+	some := slices.DeleteFunc(proofs(), func(p proof) bool {
+		return !slices.Contains([]string{oneServer, exclusion, sharedMode, txLocks, clock}, p.name)
+	})
+	e := &examiner{config: connConfig(config)}
+	defer func() { e.closeAll(context.WithoutCancel(t.Context())) }()
+	e.sessions[0], err = e.open(t.Context())
+	require.NoError(t, err)
+	without = e.prove(t.Context(), some)
+	if !happened.Load() || e.identity == "" {
+		return nil, Report{}, true
+	}
+	require.NoError(t, <-changes)
+	if _, err := e.ask(t.Context(), identity); err != nil {
+		return nil, Report{}, true
+	}
+	with.Proofs = slices.Clone(without)
+	e.doubtAnother(t.Context(), with.Proofs)
+	for i := range parts {
+		with.Parts = append(with.Parts, parts[i].judge(with.Proofs))
+	}
+	return without, with, false
+}
+
+// Nothing is known of a server that is restarted or promoted meanwhile. The controls are the results without the look at the
+// end: a restart goes unnoticed, and the clock of the new server is accused.
+func TestAServerThatIsRestartedOrPromotedMeanwhileIsUnknown(t *testing.T) {
+	pgtest.Long(t)
+	t.Parallel()
+	for name, c := range map[string]change{
+		"restarted in a proof": {when: inSharedMode, start: restarted},
+		"restarted between proofs": {
+			when: afterSharedMode, start: restarted,
+			control: map[string]Status{oneServer: Works, exclusion: Works, sharedMode: Works, txLocks: Works, clock: Works},
+		},
+		"promoted in a proof": {when: inSharedMode, start: promoted},
+		"promoted, an hour behind": {
+			when: afterSharedMode, start: promoted,
+			after: func(sql string) string {
+				return strings.ReplaceAll(sql, "pg_catalog.now()", "(pg_catalog.now() - interval '1 hour')")
+			},
+			control: map[string]Status{oneServer: Works, exclusion: Works, sharedMode: Works, txLocks: Works, clock: DoesNot},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var control map[string]Status
+			for range attempts {
+				without, with, late := c.prove(t)
+				if late {
+					continue
+				}
+				requireUnknown(t, with)
+				control = map[string]Status{}
+				for _, r := range without {
+					control[r.Proof] = r.Status
+				}
+				if c.control == nil || maps.Equal(c.control, control) {
+					return
+				}
+			}
+			require.NotNil(t, control, "the machine is too busy")
+			assert.Equal(t, c.control, control)
+		})
+	}
+}
+
+func requireUnknown(t *testing.T, r Report) {
+	t.Helper()
+	for _, p := range r.Proofs {
+		require.Equal(t, Unknown, p.Status, "%s: %s", p.Proof, p.Why)
+		require.Contains(t, p.Why, "prove again")
+	}
+	for _, v := range r.Parts {
+		require.Equal(t, NotProven, v.Use, "%s: %s", v.Part, v.Why)
+	}
 }

@@ -1,8 +1,10 @@
 package servecmd_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,13 +13,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader/shards"
 	shardspg "github.com/pglatch/pglatch/leader/shards/postgres"
 	"github.com/pglatch/pglatch/lease"
@@ -155,9 +158,7 @@ func TestALeaseInTheDatabasesStoreIsEndedFromThePage(t *testing.T) {
 func TestATurnIsInterruptedAndADeadLetterRetriedFromThePage(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
-	pool, err := pgxpool.New(t.Context(), c.dsn)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := dbtest.Pool(t, c.dsn)
 	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: c.dsn})
 	require.NoError(t, err)
 	t.Cleanup(locker.Close)
@@ -228,4 +229,81 @@ func TestATurnIsInterruptedAndADeadLetterRetriedFromThePage(t *testing.T) {
 	await.Receive(t, await.Soon, entered, "the message has its turn again")
 	missing := c.send(endToken, "prepare", request)
 	assert.Contains(t, missing.Detail, "number")
+}
+
+// at is the page of one of several databases.
+func (c *console) at(label, dsn string) *console {
+	one := *c
+	one.url, one.dsn = c.url+label+"/", dsn
+	return &one
+}
+
+func TestAnActionIsOnTheDatabaseOfItsPage(t *testing.T) {
+	t.Parallel()
+	dsn, other := pgtest.DSN(t), pgtest.DSN(t)
+	c := newConsole(t, "--dsn", "prod="+dsn, "--dsn", "staging="+other)
+	prod, staging := c.at("prod", dsn), c.at("staging", other)
+	conn, pid := prod.session("web-3", 1)
+	neighbour, _ := staging.session("web-3", 1)
+	request := fmt.Sprintf(`{"action":"terminate","session":%d}`, pid)
+
+	a := staging.send(endToken, "prepare", request)
+	assert.Equal(t, http.StatusUnprocessableEntity, a.status, "the session is of the other database: %+v", a)
+	a = prod.send(endToken, "prepare", request)
+	require.Equal(t, http.StatusOK, a.status, "%+v", a)
+	shown := clitest.Connect(t, dsn, "whoever").Config()
+	place := shown.Database + " on " + net.JoinHostPort(shown.Host, fmt.Sprint(shown.Port))
+	assert.Equal(t, "It is on the database prod: "+place+".", a.Effect[0])
+	assert.Equal(t, http.StatusConflict, staging.confirm(endToken, a.Confirm, "it hangs").status, "it was shown on the other page")
+	assert.Equal(t, []string{"refused", "it hangs"}, []string{c.last().Outcome, c.last().Why})
+	assert.Equal(t, http.StatusForbidden, prod.send(askToken, "prepare", request).status)
+	assert.Equal(t, http.StatusUnauthorized, prod.send("", "prepare", request).status)
+	assert.Equal(t, http.StatusMethodNotAllowed, c.send(endToken, "prepare", request).status, "the list has no actions")
+	require.True(t, lives(t, conn))
+
+	a = prod.confirm(endToken, a.Confirm, "it hangs")
+	assert.Equal(t, "done", a.Outcome, "control: %+v", a)
+	assert.False(t, lives(t, conn))
+	assert.True(t, lives(t, neighbour))
+	assert.Equal(t, entry{Who: "eva", Role: "end", Action: "terminate", Target: fmt.Sprintf("database prod (%s), session %d", place, pid), Why: "it hangs", Outcome: "done"}, c.essential())
+	assert.Len(t, staging.state(lookToken).Keys, 1)
+}
+
+// Viewers share what the live page renders. It must have nothing of a person, and nobody gets it without a token.
+func TestTheSharedViewHasNothingOfAPerson(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	names := map[string]string{lookToken: "person-who-looks", endToken: "person-who-ends"}
+	c.change(lookToken + " role=look name=person-who-looks\n" + endToken + " role=end name=person-who-ends\n")
+	c.session("web-3", 1)
+	watch := func(token string) (status int, event string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+"live?view=", http.NoBody)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = response.Body.Close() }) // it watches until the test ends
+		lines := bufio.NewScanner(response.Body)
+		lines.Buffer(nil, 1<<24)
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				return response.StatusCode, data
+			}
+		}
+		return response.StatusCode, ""
+	}
+	for token, name := range names {
+		status, event := watch(token)
+		require.Equal(t, http.StatusOK, status)
+		assert.Contains(t, event, "order/1")
+		for other, who := range names {
+			assert.NotContains(t, event, who)
+			assert.NotContains(t, event, other)
+		}
+		assert.NotContains(t, event, "confirm")
+		assert.Equal(t, name, c.state(token).Person.Name, "control: each person has a state of their own")
+	}
+	status, event := watch("guessed-0123456789abcdef")
+	assert.Equal(t, http.StatusUnauthorized, status, "a rendering that is there is not for a stranger")
+	assert.Empty(t, event)
 }

@@ -2,13 +2,6 @@ package servecmd_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -92,23 +85,6 @@ func TestServeLocksRefusesFlagsOfPeersWhereThereAreNone(t *testing.T) {
 	}
 }
 
-// server is the flags of a server with a certificate, for servers and clients.
-func (a *authority) server(t *testing.T, name string) []string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	return []string{"--tls-cert", a.write(t, name+".pem", "CERTIFICATE", der), "--tls-key", a.write(t, name+".key", "PRIVATE KEY", secret)}
-}
-
 // A client that identifies itself by a certificate is known to the active server by it, if the
 // server that forwards proves by its own that it is one.
 func TestServeLocksForwardsTheIdentityOfACertificateBetweenServersThatProveThemselves(t *testing.T) {
@@ -135,7 +111,7 @@ func TestServeLocksForwardsTheIdentityOfACertificateBetweenServersThatProveThems
 				args := append([]string{
 					"serve", "locks", "--listen", address, "--store", dsn, "--tls-client-ca", ca.file, "--auth-token-file", tokens,
 					"--advertise", "https://" + strings.Replace(address, "127.0.0.1", host, 1), "--peer-cert", "san:locks.example", "--peer-ca", ca.file, "--peer-tls-name", c.wanted,
-				}, ca.server(t, cert)...)
+				}, ca.client(t, cert, cert, time.Now().Add(time.Hour))...)
 				p := clitest.Start(t, nil, args...)
 				p.Match(&p.Stderr, `msg=serving.* address=(\S+)`)
 				return p, address
@@ -173,7 +149,7 @@ func TestServeLocksReadsTheAuthoritiesOfItsPeersAgain(t *testing.T) {
 		address := clitest.Reserve(t)
 		p := clitest.Start(t, nil, append([]string{
 			"serve", "locks", "--listen", address, "--store", dsn, "--auth-token-file", tokens, "--advertise", "https://" + address, "--peer-ca", authorities,
-		}, ours.server(t, "locks.example")...)...)
+		}, ours.client(t, "locks.example", "locks.example", time.Now().Add(time.Hour))...)...)
 		p.Saying(&p.Stderr, "msg=serving")
 		return p
 	}

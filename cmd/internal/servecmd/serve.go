@@ -148,7 +148,7 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	}
 	file := ""
 	if s.Store == "" {
-		if file, err = lockserver.StateFile(app); err != nil {
+		if file, err = lockserver.StateFile(); err != nil {
 			return err
 		}
 	}

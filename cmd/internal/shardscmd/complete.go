@@ -48,7 +48,7 @@ func (f *groupFlags) complete(app *program.App, cmd *cobra.Command, after ...off
 
 // words returns the words for a group.
 func (f *groupFlags) words(ctx context.Context, app *program.App, group string, all offer) []cobra.Completion {
-	g, err := f.open(app, group, f.table)
+	g, err := Open(app, group, f.table)
 	if err != nil {
 		return nil // the shell receives no error
 	}

@@ -30,8 +30,8 @@ func (o *order) addFlags(f *pflag.FlagSet, until, unseen string) {
 
 func (o *order) check() error { return program.NotNegative("wait", o.wait, "") }
 
-func newDrain(app *program.App, open openFunc) *cobra.Command {
-	flags := groupFlags{open: open}
+func newDrain(app *program.App) *cobra.Command {
+	var flags groupFlags
 	var o order
 	var undo bool
 	cmd := &cobra.Command{

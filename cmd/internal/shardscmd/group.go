@@ -11,7 +11,6 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
 	"github.com/pglatch/pglatch/leader/shards"
-	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
 )
 
@@ -19,21 +18,11 @@ import (
 type Group struct {
 	name    string
 	place   string // its location, for people
-	backend interface {
-		driver.Observer
-		driver.Operator
-	}
-	fail func(context.Context, error) error // gives an error of the backend its exit code; nil stays nil
+	backend *postgres.Backend
 }
-
-// An openFunc is Open, or opens a group for tests.
-type openFunc func(app *program.App, name, table string) (*Group, error)
 
 // groupFlags select the group of a command, with its first argument.
-type groupFlags struct {
-	open  openFunc
-	table string
-}
+type groupFlags struct{ table string }
 
 func (f *groupFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.table, "table", postgres.DefaultTable, "`table` that counts the terms of shards")
@@ -44,7 +33,7 @@ func (f *groupFlags) with(app *program.App, cmd *cobra.Command, args []string, n
 	if len(args) != n || slices.Contains(args, "") {
 		return program.UsageError("give %s (got %d arguments)", strings.TrimPrefix(cmd.Use, cmd.Name()+" "), len(args))
 	}
-	g, err := f.open(app, args[0], f.table)
+	g, err := Open(app, args[0], f.table)
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ func (f *filter) keeps(s shards.Seen) bool {
 	return strings.HasPrefix(s.Name, f.prefix) && (f.node == "" || s.Owner == f.node || s.Pin == f.node) && (!f.unowned || s.Owner == "")
 }
 
-func newLs(app *program.App, open openFunc) *cobra.Command {
-	flags := groupFlags{open: open}
+func newLs(app *program.App) *cobra.Command {
+	var flags groupFlags
 	var f filter
 	cmd := &cobra.Command{
 		Use:        "ls GROUP",

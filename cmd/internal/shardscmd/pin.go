@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-func newPin(app *program.App, open openFunc) *cobra.Command {
-	flags := groupFlags{open: open}
+func newPin(app *program.App) *cobra.Command {
+	var flags groupFlags
 	var o order
 	var remove bool
 	cmd := &cobra.Command{

@@ -26,13 +26,16 @@ func Open(app *program.App, name, table string) (*Group, error) {
 	if err != nil {
 		return nil, program.UsageError("%w", err)
 	}
-	return &Group{name: n.Name(), place: program.Target(cc), backend: b, fail: func(ctx context.Context, err error) error {
-		if missing, ok := errors.AsType[*postgres.TableError](err); ok && missing.Missing {
-			return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no table %s, or none of those beside it: nodes with Config.CreateTable make them, or "+
-				"postgres.Schema of leader/shards in a migration; if nodes run, check the address of the database, and --table", program.Target(cc), missing.Table)}
-		}
-		return program.Unavailable(ctx, err)
-	}}, nil
+	return &Group{n.Name(), program.Target(cc), b}, nil
+}
+
+// fail gives an error of the backend its exit code; nil stays nil.
+func (g *Group) fail(ctx context.Context, err error) error {
+	if missing, ok := errors.AsType[*postgres.TableError](err); ok && missing.Missing {
+		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no table %s, or none of those beside it: nodes with Config.CreateTable make them, or "+
+			"postgres.Schema of leader/shards in a migration; if nodes run, check the address of the database, and --table", g.place, missing.Table)}
+	}
+	return program.Unavailable(ctx, err)
 }
 
 // groupOf returns the namespace of the group, given by its name or as name=number.

@@ -16,15 +16,13 @@ The commands take no part in the group: no node notices them. An order of drain 
 in the database until it is removed, even while the node is away.`
 
 // New returns the command shards.
-func New(app *program.App) *cobra.Command { return newShards(app, Open) }
-
-func newShards(app *program.App, open openFunc) *cobra.Command {
+func New(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "shards",
 		Short:      "See which node owns which shards, and move them",
 		Long:       help,
 		SuggestFor: []string{"shard"},
 	}
-	cmd.AddCommand(newLs(app, open), newDrain(app, open), newPin(app, open))
+	cmd.AddCommand(newLs(app), newDrain(app), newPin(app))
 	return cmd
 }

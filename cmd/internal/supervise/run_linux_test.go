@@ -22,24 +22,6 @@ import (
 	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
-func TestTheExitCodeIsTheChilds(t *testing.T) {
-	t.Parallel()
-	for script, want := range map[string]supervise.Result{
-		"true":          {},
-		"exit 3":        {ExitCode: 3},
-		"exit 77":       {ExitCode: 77},
-		"exit 255":      {ExitCode: 255},
-		"kill -TERM $$": {ExitCode: 143, Signal: syscall.SIGTERM},
-		"kill -KILL $$": {ExitCode: 137, Signal: syscall.SIGKILL},
-		"kill -ABRT $$": {ExitCode: 134, Signal: syscall.SIGABRT},
-	} {
-		t.Run(script, func(t *testing.T) {
-			t.Parallel()
-			assert.Equal(t, want, start(t, shell(script)).ends())
-		})
-	}
-}
-
 func TestAChildThatDoesNotStartHasTheCodesOfTheShell(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -84,10 +66,7 @@ func TestTheChildHasTheGivenEnvironmentAndAnEmptyStandardInput(t *testing.T) {
 	assert.Zero(t, p.ends())
 }
 
-const (
-	grandchild = `sleep 1000 & echo $!; wait`
-	stubborn   = `sh -c 'trap "" TERM; echo $$; while :; do sleep 0.1; done' & wait`
-)
+const grandchild = `sleep 1000 & echo $!; wait`
 
 func TestTheWholeGroupEndsWithTheContext(t *testing.T) {
 	t.Parallel()
@@ -116,19 +95,6 @@ func TestWithoutTheGroupAGrandchildStays(t *testing.T) {
 	kill(t, pid)
 }
 
-func TestWhatIgnoresTheSignalIsKilledAfterAWhile(t *testing.T) {
-	t.Parallel()
-	c := shell(stubborn)
-	c.KillAfter = 3 * time.Second // on a busy machine the child needs some of it to heed the signal
-	p := start(t, c)
-	pid := p.readsPID()
-	from := time.Now()
-	p.cancel()
-	assert.Equal(t, supervise.Result{ExitCode: 143, Signal: syscall.SIGTERM, Stopped: true}, p.ends(), "the child itself heeded it")
-	assert.GreaterOrEqual(t, time.Since(from), c.KillAfter)
-	requireGone(t, pid)
-}
-
 func TestNegativeKillAfterKillsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := shell(`trap "" TERM; echo ready; while :; do sleep 0.1; done`)
@@ -139,29 +105,6 @@ func TestNegativeKillAfterKillsAtOnce(t *testing.T) {
 	assert.Equal(t, supervise.Result{ExitCode: 137, Signal: syscall.SIGKILL, Stopped: true}, p.ends())
 }
 
-func TestWhatGoesOnAfterASignalThatWasPassedOnIsEndedAfterDrain(t *testing.T) {
-	t.Parallel()
-	c := shell(`trap "" TERM; trap "echo asked" USR1; echo ready; while :; do sleep 0.05; done`)
-	c.Signal, c.Drain, c.KillAfter = syscall.SIGUSR1, 100*time.Millisecond, 3*time.Second // on a busy machine the child needs some of it to say so
-	p := start(t, c)
-	assert.Equal(t, "ready", p.reads())
-	from := time.Now()
-	p.signals <- syscall.SIGTERM
-	assert.Equal(t, "asked", p.reads())
-	assert.Equal(t, supervise.Result{ExitCode: 137, Signal: syscall.SIGKILL, Interrupted: syscall.SIGTERM}, p.ends())
-	assert.GreaterOrEqual(t, time.Since(from), c.Drain+c.KillAfter)
-}
-
-func TestTheSignalThatAsksCanBeChosen(t *testing.T) {
-	t.Parallel()
-	c := shell(`trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done`)
-	c.Signal, c.KillAfter = syscall.SIGUSR1, patience
-	p := start(t, c)
-	assert.Equal(t, "ready", p.reads())
-	p.cancel()
-	assert.Equal(t, supervise.Result{ExitCode: 5, Stopped: true}, p.ends())
-}
-
 func TestAChildThatIsStoppedEndsToo(t *testing.T) {
 	t.Parallel()
 	p := start(t, shell(`echo $$; kill -STOP $$; sleep 1000`))
@@ -169,14 +112,6 @@ func TestAChildThatIsStoppedEndsToo(t *testing.T) {
 	await.Until(t, patience, func() bool { return state(pid) == "T" })
 	p.cancel()
 	assert.Equal(t, supervise.Result{ExitCode: 143, Signal: syscall.SIGTERM, Stopped: true}, p.ends())
-}
-
-func TestWhatTheChildLeavesBehindIsEnded(t *testing.T) {
-	t.Parallel()
-	p := start(t, shell(`sleep 1000 >&- & echo $!; exit 4`))
-	pid := p.readsPID()
-	assert.Equal(t, supervise.Result{ExitCode: 4}, p.ends())
-	requireGone(t, pid)
 }
 
 // A look at the list of processes misses what was begotten by a process that ended
@@ -263,17 +198,6 @@ func TestSignalsReachGrandchildren(t *testing.T) {
 	assert.Equal(t, supervise.Result{}, p.ends())
 }
 
-func TestASecondInterruptKillsAtOnce(t *testing.T) {
-	t.Parallel()
-	p := start(t, shell(`trap "" INT; trap "echo alive" USR1; echo ready; while :; do sleep 0.05; done`))
-	assert.Equal(t, "ready", p.reads())
-	p.signals <- syscall.SIGINT
-	p.signals <- syscall.SIGUSR1
-	assert.Equal(t, "alive", p.reads(), "one is not enough")
-	p.signals <- syscall.SIGINT
-	assert.Equal(t, supervise.Result{ExitCode: 137, Signal: syscall.SIGKILL, Interrupted: syscall.SIGINT}, p.ends())
-}
-
 func TestACommandCanRunAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -301,3 +225,98 @@ func TestSignalsAreReadByNameAndNumber(t *testing.T) {
 		require.ErrorContains(t, err, "unknown signal")
 	}
 }
+
+// child tells its process, and that it lives when it is asked.
+const child = `trap "echo alive" USR1; echo $$; while :; do sleep 0.05; done`
+
+// orphan kills the parent of such a child with SIGKILL, and returns the child and what it
+// says.
+func orphan(t *testing.T, parent *exec.Cmd) (pid int, lines *bufio.Scanner) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Close() })
+	parent.Stdout = w
+	require.NoError(t, parent.Start())
+	require.NoError(t, w.Close())
+	lines = bufio.NewScanner(r)
+	require.True(t, lines.Scan())
+	pid, err = strconv.Atoi(lines.Text())
+	require.NoError(t, err)
+	require.NoError(t, parent.Process.Kill())
+	require.Error(t, parent.Wait())
+	return pid, lines
+}
+
+func TestTheChildDiesWithTheProcessThatRunsIt(t *testing.T) {
+	t.Parallel()
+	parent := exec.CommandContext(t.Context(), os.Args[0])
+	parent.Env = append(os.Environ(), "PGLATCH_SUPERVISE="+child)
+	pid, _ := orphan(t, parent)
+	requireGone(t, pid)
+}
+
+// The control: a shell asks the kernel for no such signal.
+func TestWithoutTheSignalOfItsDeathTheChildGoesOn(t *testing.T) {
+	t.Parallel()
+	pid, lines := orphan(t, exec.CommandContext(t.Context(), "/bin/sh", "-c", `/bin/sh -c "$0" & wait`, child))
+	require.NoError(t, syscall.Kill(pid, syscall.SIGUSR1))
+	require.True(t, lines.Scan())
+	assert.Equal(t, "alive", lines.Text())
+	kill(t, pid)
+}
+
+// A child that has this process's command line stands for one before exec; one with
+// another is the control.
+func TestAChildThatIsStoppedBeforeExecGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, before := range []bool{true, false} {
+		args := []string{os.Args[0]}
+		if before {
+			args = os.Args
+		}
+		child := exec.Command(os.Args[0])
+		child.Args = args
+		child.Env = append(os.Environ(), "PGLATCH_SUPERVISE=exec sleep 1000")
+		require.NoError(t, child.Start())
+		t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+		require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
+		stopped := func() bool { return state(child.Process.Pid) == "T" }
+		await.Until(t, patience, stopped)
+		started := supervise.GoOnUntilStarted()
+		if before {
+			await.Until(t, patience, func() bool { return !stopped() })
+		} else {
+			require.Never(t, func() bool { return !stopped() }, 100*time.Millisecond, time.Millisecond)
+		}
+		started()
+	}
+}
+
+func TestWhatIgnoresTheSignalIsKilledAfterAWhile(t *testing.T) {
+	t.Parallel()
+	c := shell(stubborn)
+	c.KillAfter = 3 * time.Second // on a busy machine the child needs some of it to heed the signal
+	p := start(t, c)
+	pid := p.readsPID()
+	from := time.Now()
+	p.cancel()
+	assert.Equal(t, supervise.Result{ExitCode: 143, Signal: syscall.SIGTERM, Stopped: true}, p.ends(), "the child itself heeded it")
+	assert.GreaterOrEqual(t, time.Since(from), c.KillAfter)
+	requireGone(t, pid)
+}
+
+func TestWhatGoesOnAfterASignalThatWasPassedOnIsEndedAfterDrain(t *testing.T) {
+	t.Parallel()
+	c := shell(`trap "" TERM; trap "echo asked" USR1; echo ready; while :; do sleep 0.05; done`)
+	c.Signal, c.Drain, c.KillAfter = syscall.SIGUSR1, 100*time.Millisecond, 3*time.Second // on a busy machine the child needs some of it to say so
+	p := start(t, c)
+	assert.Equal(t, "ready", p.reads())
+	from := time.Now()
+	p.signals <- syscall.SIGTERM
+	assert.Equal(t, "asked", p.reads())
+	assert.Equal(t, supervise.Result{ExitCode: 137, Signal: syscall.SIGKILL, Interrupted: syscall.SIGTERM}, p.ends())
+	assert.GreaterOrEqual(t, time.Since(from), c.Drain+c.KillAfter)
+}
+
+const stubborn = `sh -c 'trap "" TERM; echo $$; while :; do sleep 0.1; done' & wait`

@@ -22,21 +22,11 @@ func ParseSignal(text string) (syscall.Signal, error) {
 	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= 64 {
 		return syscall.Signal(n), nil
 	}
-	switch strings.TrimPrefix(strings.ToUpper(text), "SIG") {
-	case "TERM":
-		return syscall.SIGTERM, nil
-	case "INT":
-		return syscall.SIGINT, nil
-	case "HUP":
-		return syscall.SIGHUP, nil
-	case "QUIT":
-		return syscall.SIGQUIT, nil
-	case "KILL":
-		return syscall.SIGKILL, nil
-	case "USR1":
-		return syscall.SIGUSR1, nil
-	case "USR2":
-		return syscall.SIGUSR2, nil
+	signals := map[string]syscall.Signal{
+		"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "KILL": syscall.SIGKILL, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
+	}
+	if s, ok := signals[strings.TrimPrefix(strings.ToUpper(text), "SIG")]; ok {
+		return s, nil
 	}
 	return 0, fmt.Errorf("unknown signal %q: use TERM, INT, HUP, QUIT, KILL, USR1, USR2 or a number from 1 to 64", text)
 }

@@ -48,7 +48,7 @@ Exit codes: 0 the turn was interrupted, 3 the entity has no running turn.`,
 }
 
 // A letterFunc changes one dead letter.
-type letterFunc func(ctx context.Context, number int64) error
+type letterFunc func(box *turns.Mailbox, ctx context.Context, number int64) error
 
 func newRetry(app *program.App) *cobra.Command {
 	return newLetters(app, PutBack, (*turns.Mailbox).Retry, &cobra.Command{
@@ -75,7 +75,7 @@ Exit codes: 0 they were deleted, 3 there is no such dead letter.`,
 }
 
 // newLetters completes a command that changes one dead letter of an entity, or all.
-func newLetters(app *program.App, did string, change func(*turns.Mailbox, context.Context, int64) error, cmd *cobra.Command) *cobra.Command {
+func newLetters(app *program.App, did string, change letterFunc, cmd *cobra.Command) *cobra.Command {
 	var number int64
 	cmd.Args = cobra.RangeArgs(1, 2)
 	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
@@ -87,7 +87,7 @@ func newLetters(app *program.App, did string, change func(*turns.Mailbox, contex
 		return nil
 	}
 	return onTarget(app, cmd, func(ctx context.Context, t *target) error {
-		return t.letters(ctx, app, did, number, func(ctx context.Context, number int64) error { return change(t.Mailbox, ctx, number) })
+		return t.letters(ctx, app, did, number, change)
 	}, turns.EntityStopped)
 }
 
@@ -106,7 +106,7 @@ func (t *target) letters(ctx context.Context, app *program.App, did string, numb
 			if after = d.Message.Number; number != 0 && number != after {
 				break
 			}
-			if err := change(ctx, after); err != nil && !errors.Is(err, turns.ErrNotFound) { // somebody else has it
+			if err := change(t.Mailbox, ctx, after); err != nil && !errors.Is(err, turns.ErrNotFound) { // somebody else has it
 				return t.post.fail(ctx, err)
 			} else if err == nil {
 				numbers = append(numbers, after)

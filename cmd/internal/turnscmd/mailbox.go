@@ -42,9 +42,27 @@ func with(ctx context.Context, app *program.App, do func(*post) error) error {
 	return do(p)
 }
 
+// In calls do with the mailbox of this name, and the namespace of its entities. Its errors have exit codes.
+func In(ctx context.Context, app *program.App, mailbox string, do func(*turns.Mailbox, namespace.Namespace) error) error {
+	return with(ctx, app, func(p *post) error {
+		name, err := p.named(mailbox)
+		if err != nil {
+			return err
+		}
+		box, err := p.open(ctx, name)
+		if err != nil {
+			return err
+		}
+		return p.fail(ctx, do(box, name.Namespace))
+	})
+}
+
 // fail gives an error of a mailbox its exit code; nil stays nil.
 func (p *post) fail(ctx context.Context, err error) error {
+	_, known := errors.AsType[*program.ExitError](err)
 	switch {
+	case known:
+		return err
 	case missing(err):
 		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no mailbox: Mailbox.Migrate makes one, or turns.Schema in a migration and then Mailbox.Serve; "+
 			"if programs serve one, check the address of the database", p.place)}
@@ -101,33 +119,26 @@ type target struct {
 	key  namespace.Key
 }
 
-// targetFlags select the mailbox of a KEY.
-type targetFlags struct{ mailbox string }
-
-func (f *targetFlags) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.mailbox, "mailbox", "", "`name` of the mailbox, if several have the namespace of KEY")
-}
-
 // onTarget completes a command whose first argument is a KEY, and which calls do with its entity. The shell offers the
 // entities in these states.
 func onTarget(app *program.App, cmd *cobra.Command, do func(context.Context, *target) error, states ...turns.EntityState) *cobra.Command {
-	var flags targetFlags
+	var mailbox string
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return flags.with(cmd.Context(), app, args[0], func(t *target) error { return do(cmd.Context(), t) })
+		return withTarget(cmd.Context(), app, mailbox, args[0], do)
 	}
-	flags.addFlags(cmd)
+	cmd.Flags().StringVar(&mailbox, "mailbox", "", "`name` of the mailbox, if several have the namespace of KEY")
 	complete(app, cmd, keys(states...))
 	return cmd
 }
 
-// with finds the mailbox and the entity that a KEY names, and calls do.
-func (f *targetFlags) with(ctx context.Context, app *program.App, text string, do func(*target) error) error {
+// withTarget finds the mailbox and the entity that a KEY names, and calls do.
+func withTarget(ctx context.Context, app *program.App, mailbox, text string, do func(context.Context, *target) error) error {
 	space, entity, ok := strings.Cut(text, "/")
 	if !ok || space == "" || entity == "" {
 		return program.UsageError("KEY is %q: give namespace/entity, such as conversation/42", text)
 	}
 	return with(ctx, app, func(p *post) error {
-		name, err := f.choose(p, space)
+		name, err := p.choose(mailbox, space)
 		if err != nil {
 			return err
 		}
@@ -139,14 +150,14 @@ func (f *targetFlags) with(ctx context.Context, app *program.App, text string, d
 		if err != nil {
 			return err
 		}
-		return do(&target{box, p, name.Name, key})
+		return do(ctx, &target{box, p, name.Name, key})
 	})
 }
 
 // choose returns the mailbox of --mailbox, or the one with a namespace of this name.
-func (f *targetFlags) choose(p *post, space string) (turns.Name, error) {
-	if f.mailbox != "" {
-		name, err := p.named(f.mailbox)
+func (p *post) choose(mailbox, space string) (turns.Name, error) {
+	if mailbox != "" {
+		name, err := p.named(mailbox)
 		if err == nil && name.Namespace.Name() != space {
 			err = program.UsageError("the mailbox %s has the namespace %s, and KEY has %s", name.Name, name.Namespace.Name(), space)
 		}

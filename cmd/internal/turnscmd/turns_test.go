@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/cmd/internal/cli"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/turns"
@@ -34,9 +37,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	dsn := pgtest.DSN(t)
-	pool, err := pgxpool.New(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := dbtest.Pool(t, dsn)
 	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, LocksPerConn: 100})
 	require.NoError(t, err)
 	t.Cleanup(locker.Close)
@@ -201,6 +202,16 @@ func TestAKeyNamesItsMailbox(t *testing.T) {
 	assert.NotContains(t, stderr, "SQLSTATE")
 
 	b := newBench(t)
+	dsn, err := url.Parse(strings.TrimPrefix(b.env[0], "DATABASE_URL="))
+	require.NoError(t, err)
+	_, stderr, code = clitest.Run(t, clitest.At(dsn.String()+"&options=-c%20role%3Dpg_monitor"), "turns", "ls")
+	assert.Equal(t, 77, code, stderr)
+	assert.Contains(t, stderr, "permission denied")
+	assert.Contains(t, stderr, "turns.Grants has the SQL")
+	dsn.Path = "/nowhere"
+	_, stderr, code = clitest.Run(t, clitest.At(dsn.String()), "turns", "ls")
+	assert.Equal(t, 77, code, stderr)
+	assert.NotContains(t, stderr, "turns.Grants", "control: another refusal has its own remedy")
 	other, err := turns.Open(t.Context(), turns.Config{Pool: b.pool, Name: "other", Namespace: conversations})
 	require.NoError(t, err)
 	require.NoError(t, other.Migrate(t.Context()))
@@ -236,3 +247,5 @@ func TestAKeyNamesItsMailbox(t *testing.T) {
 	stdout, _, _ = clitest.Run(t, b.env, "__complete", "turns", "ls", "")
 	assert.Contains(t, stdout, "chat\thas the keys of conversation")
 }
+
+func TestMain(m *testing.M) { clitest.Main(m, func() int { return cli.Main(cli.Options{}) }) }

@@ -14,12 +14,7 @@ const gap = 2 // between columns
 // fit chooses columns for a width. The first two by importance have the length that users give
 // them. They shrink in favor of the others, down to a bound.
 func fit(cells [][]string, width int) columns {
-	natural := make(columns, len(cells[0]))
-	for _, row := range cells {
-		for i, cell := range row {
-			natural[i] = max(natural[i], len([]rune(cell)))
-		}
-	}
+	natural := widest(cells)
 	key, holder := importance[0], importance[1]
 	least := func(i int) int {
 		if i == key || i == holder {
@@ -48,6 +43,17 @@ func fit(cells [][]string, width int) columns {
 		}
 	}
 	return chosen
+}
+
+// widest returns the columns with the width of their longest cells.
+func widest(cells [][]string) columns {
+	widths := make(columns, len(cells[0]))
+	for _, row := range cells {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len([]rune(cell)))
+		}
+	}
+	return widths
 }
 
 func (c columns) line(cells []string, style Style) Line {

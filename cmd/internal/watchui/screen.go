@@ -38,37 +38,18 @@ func Run(ctx context.Context, m *Model, screen tcell.Screen, colored bool, data 
 	}
 }
 
-// keyName returns the key's name for Model.Press.
+// keyNames are the names of keys for Model.Press.
+var keyNames = map[tcell.Key]string{
+	tcell.KeyCtrlC: "Ctrl+C", tcell.KeyUp: "Up", tcell.KeyCtrlP: "Up", tcell.KeyDown: "Down", tcell.KeyCtrlN: "Down", tcell.KeyLeft: "Left", tcell.KeyPgUp: "PgUp", tcell.KeyPgDn: "PgDn",
+	tcell.KeyHome: "Home", tcell.KeyEnd: "End", tcell.KeyEnter: "Enter", tcell.KeyEscape: "Esc", tcell.KeyBackspace: "Backspace",
+}
+
+// keyName returns the key's name for Model.Press; "" = it has none.
 func keyName(e *tcell.EventKey) string {
-	switch e.Key() {
-	case tcell.KeyRune:
-		if e.Modifiers()&(tcell.ModCtrl|tcell.ModAlt|tcell.ModMeta) == 0 {
-			return e.Str()
-		}
-	case tcell.KeyCtrlC:
-		return "Ctrl+C"
-	case tcell.KeyUp, tcell.KeyCtrlP:
-		return "Up"
-	case tcell.KeyDown, tcell.KeyCtrlN:
-		return "Down"
-	case tcell.KeyLeft:
-		return "Left"
-	case tcell.KeyPgUp:
-		return "PgUp"
-	case tcell.KeyPgDn:
-		return "PgDn"
-	case tcell.KeyHome:
-		return "Home"
-	case tcell.KeyEnd:
-		return "End"
-	case tcell.KeyEnter:
-		return "Enter"
-	case tcell.KeyEscape:
-		return "Esc"
-	case tcell.KeyBackspace:
-		return "Backspace"
+	if e.Key() == tcell.KeyRune && e.Modifiers()&(tcell.ModCtrl|tcell.ModAlt|tcell.ModMeta) == 0 {
+		return e.Str()
 	}
-	return ""
+	return keyNames[e.Key()]
 }
 
 func draw(screen tcell.Screen, m *Model, colored bool) {

@@ -167,12 +167,7 @@ func (m *Model) fleetLines() (lines []Line) {
 		for _, l := range s.Lines {
 			cells = append(cells, l.Cells)
 		}
-		widths := make(columns, len(s.Header))
-		for _, row := range cells {
-			for i, cell := range row {
-				widths[i] = max(widths[i], len([]rune(cell)))
-			}
-		}
+		widths := widest(cells)
 		lines = append(lines, nil, widths.line(cells[0], Bold))
 		for i, l := range s.Lines {
 			style := Plain
