@@ -25,57 +25,40 @@ import (
 
 var errEnough = errors.New("enough")
 
-func TestACanceledAcquireReturnsItsCauseAndLeavesNoWaiter(t *testing.T) {
+func TestACanceledAcquireReturnsItsCauseAndLeavesNoWaiterAndThoseBehindItWaitOn(t *testing.T) {
 	t.Parallel()
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
-		dsn := pgtest.DSN(t)
-		judge := pgtest.Connect(t, dsn)
-		holder, l := open(t, dsn, session.DefaultTTL), open(t, dsn, session.DefaultTTL)
-		lock := acquire(t, holder, agents.ID(1))
-		ctx, cancel := context.WithCancelCause(t.Context())
-		ended := make(chan error)
-		go func() {
-			_, err := l.Acquire(ctx, agents.ID(1))
-			ended <- err
-		}()
-		requireLocks(t, judge, 1, 1)
-		canceled := time.Now()
-		cancel(errEnough)
-		require.ErrorIs(t, <-ended, errEnough)
-		t.Logf("returned after %v", time.Since(canceled))
-		requireLocks(t, judge, 1, 0)
-		require.NoError(t, lock.Release())
-	})
-}
-
-func TestThoseBehindACanceledWaiterWaitOn(t *testing.T) {
-	t.Parallel()
-	lockmode.Run(t, func(t *testing.T) {
-		t.Helper()
-		dsn := pgtest.DSN(t)
-		judge := pgtest.Connect(t, dsn)
-		holder, l := open(t, dsn, session.DefaultTTL), open(t, dsn, session.DefaultTTL)
-		lock := acquire(t, holder, agents.ID(1))
-		ctx, cancel := context.WithCancelCause(t.Context())
-		ended := make(chan error)
-		go func() {
-			_, err := l.Acquire(ctx, agents.ID(1))
-			ended <- err
-		}()
-		requireLocks(t, judge, 1, 1)
-		behind := make(chan *advisory.Lock)
-		go func() {
-			lock, err := l.Acquire(t.Context(), agents.ID(1))
-			assert.NoError(t, err)
-			behind <- lock
-		}()
-		await.Until(t, patience, func() bool { return l.Stats().Waiting == 2 })
-		cancel(errEnough)
-		require.ErrorIs(t, <-ended, errEnough)
-		require.NoError(t, lock.Release())
-		require.NoError(t, (<-behind).Release())
-		requireLocks(t, judge, 0, 0)
+		for _, behind := range []int{0, 1} {
+			dsn := pgtest.DSN(t)
+			judge := pgtest.Connect(t, dsn)
+			holder, l := open(t, dsn, session.DefaultTTL), open(t, dsn, session.DefaultTTL)
+			lock := acquire(t, holder, agents.ID(1))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			ended := make(chan error)
+			go func() {
+				_, err := l.Acquire(ctx, agents.ID(1))
+				ended <- err
+			}()
+			requireLocks(t, judge, 1, 1)
+			next := make(chan *advisory.Lock, 1)
+			if behind > 0 {
+				go func() {
+					lock, err := l.Acquire(t.Context(), agents.ID(1))
+					assert.NoError(t, err)
+					next <- lock
+				}()
+				await.Until(t, patience, func() bool { return l.Stats().Waiting == 2 })
+			}
+			cancel(errEnough)
+			require.ErrorIs(t, <-ended, errEnough)
+			requireLocks(t, judge, 1, behind)
+			require.NoError(t, lock.Release())
+			if behind > 0 {
+				require.NoError(t, (<-next).Release())
+			}
+			requireLocks(t, judge, 0, 0)
+		}
 	})
 }
 
@@ -170,4 +153,54 @@ func spinUntil(at time.Time) {
 	for time.Now().Before(at) {
 		runtime.Gosched()
 	}
+}
+
+// While an AcquireAll or AcquireSlot waits for a key of its own process, its
+// session carries what it has already and is silent.
+func TestALongWaitInsideTheProcessDoesNotEndTheWaitersSession(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		const ttl = 5 * time.Second
+		for name, wait := range map[string]func(*testing.T, *advisory.Locker) (*advisory.Lock, error){
+			"all": func(t *testing.T, l *advisory.Locker) (*advisory.Lock, error) {
+				t.Helper()
+				return l.AcquireAll(t.Context(), agents.ID(1), agents.ID(2))
+			},
+			"all, first": func(t *testing.T, l *advisory.Locker) (*advisory.Lock, error) {
+				t.Helper()
+				return l.AcquireAll(t.Context(), agents.ID(2), agents.ID(9))
+			},
+			"slot": func(t *testing.T, l *advisory.Locker) (*advisory.Lock, error) {
+				t.Helper()
+				return l.AcquireSlot(t.Context(), agents.ID(3), 1)
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				l := open(t, pgtest.DSN(t), ttl)
+				locks := []*advisory.Lock{acquire(t, l, agents.ID(2))}
+				slot, err := l.AcquireSlot(t.Context(), agents.ID(3), 1)
+				require.NoError(t, err)
+				locks = append(locks, slot)
+				got := make(chan error, 2)
+				start := time.Now()
+				for range 2 {
+					go func() {
+						lock, err := wait(t, l)
+						if err == nil {
+							err = lock.Release()
+						}
+						got <- err
+					}()
+				}
+				await.Until(t, patience, func() bool { return time.Since(start) > 2*ttl })
+				for _, lock := range locks {
+					assert.NoError(t, lock.Release())
+				}
+				require.NoError(t, <-got)
+				require.NoError(t, <-got)
+			})
+		}
+	})
 }

@@ -5,24 +5,30 @@ package election
 import (
 	"context"
 	"fmt"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/internal/test/ledgertest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest/service"
 	"github.com/pglatch/pglatch/internal/test/replay"
 	"github.com/pglatch/pglatch/internal/test/tally"
 	"github.com/pglatch/pglatch/internal/test/trace"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/postgres"
 )
 
-// noticeBound is how long after its successor's first operation a leader may act whose
-// session the server has ended: it is told in about a millisecond. 5 ms × 20, for
-// machines that have other work.
+// noticeBound is how long a leader whose session the server has ended may act after its
+// successor's first operation. The leader detects the loss in about a millisecond. 5 ms × 20
+// allows for a busy machine.
 const noticeBound = 20 * 5 * time.Millisecond
 
 // terminateSQL ends the session that holds the election lock.
@@ -129,4 +135,171 @@ func TestWithoutGuardsTermsOutliveTheirEnds(t *testing.T) {
 	tally.Control(t, "%d operations too late, and stale writes committed", len(c.Late()))
 	setup.Run.RequireRefused()
 	c.Close()
+}
+
+func TestAClockThatIsSetBackEndsNoTermAndOneThatIsSetForwardDoes(t *testing.T) {
+	t.Parallel()
+	clock := service.NewClock(t)
+	backend := postgres.Config{DSN: pgtest.StartServer(t, pgserver.Options{Env: clock.Env}).DSN("")}
+	a := join(t, "a", backend, leader.Config{}, nil)
+	a.requireStory("acquired 1.1")
+	a.requireWorks(1) // a Run that begins after Shutdown would start a again
+	b := join(t, "b", backend, leader.Config{}, nil)
+	direct := pgtest.Connect(t, backend.DSN)
+	requireWaiting(t, direct, 1)
+
+	clock.Set(t, -time.Hour)
+	renewed := func() (at time.Time) {
+		k1, k2, _ := election.Tag().Pair()
+		require.NoError(t, direct.QueryRow(t.Context(), `SELECT query_start FROM pg_stat_activity JOIN pg_locks USING (pid)
+			WHERE locktype = 'advisory' AND classid = $1::int8::oid AND objid = $2::int8::oid AND objsubid = 2 AND granted`, k1, k2).Scan(&at))
+		return at
+	}
+	first := renewed()
+	until(t, "a renewal", func() bool { return !renewed().Equal(first) })
+	a.requireStory("acquired 1.1") // the control of what follows, too
+	require.NoError(t, a.Shutdown(t.Context()))
+	b.requireStory("acquired 1.2")
+	a.requireStory("acquired 1.1", "released 1.1")
+	c := join(t, "c", backend, leader.Config{}, nil)
+	requireWaiting(t, direct, 1)
+
+	ahead := time.Duration(0)
+	await.Until(t, patience, func() bool { // a single step can come after the server's timer has rung
+		ahead += time.Hour
+		clock.Set(t, ahead)
+		return slices.Contains(b.told(), "lost 1.2")
+	}, "the server ends the session")
+	until(t, "a later term", func() bool {
+		for _, m := range []*member{b, c} {
+			if term := m.Term(); m.IsLeader() && term.N > 2 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func TestTermsRiseWhenAStandbyThatMissedSomeBecomesThePrimary(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.StartServer(t, pgserver.Options{})
+	standby, err := primary.Standby(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, standby.Close()) })
+	backend := postgres.Config{DSN: fmt.Sprintf("postgres://postgres@%s:%d,%s:%d/postgres?sslmode=disable",
+		primary.Host(), primary.Port(), standby.Host(), standby.Port())}
+	terms := make(chan leader.Term, 100)
+	for _, identity := range []string{"a", "b"} {
+		join(t, identity, backend, leader.Config{}, func(ctx context.Context) { terms <- leader.TermOfContext(ctx) })
+	}
+	connection := pgtest.Connect(t, primary.DSN(""))
+	known := func() (n uint64) {
+		_ = pgtest.Connect(t, standby.DSN("")).QueryRow(t.Context(), "SELECT n FROM pglatch_election").Scan(&n) // 0 at first
+		return n
+	}
+	until(t, "the standby knows of a term", func() bool { return known() > 0 })
+
+	var sender int
+	require.NoError(t, connection.QueryRow(t.Context(), "SELECT pid FROM pg_stat_replication").Scan(&sender))
+	require.NoError(t, syscall.Kill(sender, syscall.SIGSTOP))
+	last := leader.Term{Era: 1, N: known()}
+	for range 3 {
+		terminate(t, primary.DSN(""))
+		for next := last; next == last; {
+			if term := receive(t, terms, "a term"); term.Compare(last) > 0 {
+				last = term
+			}
+		}
+	}
+	require.NoError(t, primary.Kill())
+	require.Less(t, known(), last.N, "the control: numbers that go on from the standby's would repeat")
+
+	var promoted bool
+	require.NoError(t, pgtest.Connect(t, standby.DSN("")).QueryRow(t.Context(), "SELECT pg_promote()").Scan(&promoted))
+	require.True(t, promoted)
+	after := receive(t, terms, "a term on the new primary")
+	t.Logf("term %v after %v", after, last)
+	assert.Positive(t, after.Compare(last), "%v after %v", after, last)
+	assert.Equal(t, last.Era+1, after.Era)
+}
+
+// News of the end take a while to reach the leader whose session was ended.
+func TestASettleDelayCoversTheTimeInWhichALeaderDoesNotKnowOfItsEnd(t *testing.T) {
+	t.Parallel()
+	const notice = 500 * time.Millisecond
+	overlaps := func(t *testing.T, settle time.Duration) (overlapped bool) {
+		t.Helper()
+		proxy, via, dsn := throughProxy(t, pgtest.DSN(t))
+		a := join(t, "a", postgres.Config{DSN: via}, leader.Config{}, nil)
+		a.requireWorks(1)
+		leads := make(chan bool, 1)
+		join(t, "b", postgres.Config{DSN: dsn}, leader.Config{SettleDelay: settle}, func(context.Context) { leads <- a.IsLeader() })
+		requireWaiting(t, pgtest.Connect(t, dsn), 1)
+		proxy.Delay(notice)
+		terminate(t, dsn)
+		return receive(t, leads, "b leads")
+	}
+	t.Run("with a settle delay", func(t *testing.T) {
+		t.Parallel()
+		require.False(t, overlaps(t, 20*notice))
+	})
+	t.Run("without, the control", func(t *testing.T) {
+		t.Parallel()
+		for range 10 {
+			if overlaps(t, 0) {
+				return
+			}
+		}
+		require.Fail(t, "they never overlapped")
+	})
+}
+
+// The successor's settle delay shows that it knows of the good order: it would
+// not lead in this test otherwise.
+func TestAStopEndsTheContextThenTheWorkAndThenFreesTheLock(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(*member, context.Context) error{
+		"shutdown": func(m *member, ctx context.Context) error { return m.Shutdown(ctx) },
+		"stepdown": func(m *member, ctx context.Context) error { return m.StepDown(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			backend := postgres.Config{DSN: pgtest.DSN(t)}
+			careful := leader.Config{LeaseDuration: 5 * ttl, SettleDelay: time.Hour}
+			judge := pgtest.Connect(t, backend.DSN)
+			isFree := func() (free bool) {
+				k1, k2, _ := election.Tag().Pair()
+				assert.NoError(t, judge.QueryRow(context.Background(), "SELECT pg_try_advisory_xact_lock($1, $2)", k1, k2).Scan(&free))
+				return free
+			}
+			ending, finish := make(chan error), make(chan struct{})
+			a := join(t, "a", backend, leader.Config{LeaseDuration: careful.LeaseDuration}, func(ctx context.Context) {
+				<-ctx.Done()
+				ending <- context.Cause(ctx)
+				<-finish
+			})
+			a.requireStory("acquired 1.1")
+			a.requireWorks(1) // one that is stopped before it has begun never does
+
+			stopped := make(chan error, 1)
+			go func() { stopped <- stop(a, t.Context()) }()
+			require.ErrorIs(t, receive(t, ending, "the work's context ended"), leader.ErrReleased)
+			assert.False(t, a.IsLeader())
+			for began := time.Now(); time.Since(began) < 2*careful.LeaseDuration; electiontest.Pause(t.Context(), ttl/20) {
+				require.False(t, isFree(), "the lock is free while the work goes on")
+			}
+			require.Empty(t, stopped)
+			a.requireStory("acquired 1.1")
+
+			b := join(t, "b", backend, careful, nil)
+			until(t, "b tries", func() bool { return b.State() == leader.Acquiring })
+			close(finish)
+			require.NoError(t, receive(t, stopped, "the stop"))
+			a.requireStory("acquired 1.1", "released 1.1")
+			b.requireStory("acquired 1.2")
+			b.requireWorks(2) // a Run that begins after Shutdown would start b again
+			require.NoError(t, b.Shutdown(t.Context()))
+			assert.True(t, isFree())
+		})
+	}
 }

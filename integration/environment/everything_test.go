@@ -4,13 +4,27 @@ package environment
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest/service"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -94,4 +108,130 @@ func pidOf(t *testing.T, l *advisory.Locker) uint32 {
 	}
 	require.Fail(t, "nothing is held")
 	return 0
+}
+
+const patience = await.Patience
+
+var agents = namespace.Must(1, "agent")
+
+func TestMain(m *testing.M) { clitest.MainOf(m, "../../cmd/pglatch") }
+
+// open opens a Locker of the test's mode that is closed at the end of the test.
+func open(t *testing.T, config advisory.Config) *advisory.Locker {
+	t.Helper()
+	config.Wait = patience
+	l, err := advisory.Open(t.Context(), lockmode.Of(t).Config(config))
+	require.NoError(t, err)
+	t.Cleanup(l.Close)
+	return l
+}
+
+func acquire(t *testing.T, l *advisory.Locker, key namespace.Key) *advisory.Lock {
+	t.Helper()
+	lock, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	return lock
+}
+
+// An outcome is what Acquire returned.
+type outcome struct {
+	lock *advisory.Lock
+	err  error
+}
+
+// wait acquires in the background. The channel has room, so that nobody needs to
+// receive from it.
+func wait(ctx context.Context, l *advisory.Locker, key namespace.Key) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		lock, err := l.Acquire(ctx, key)
+		done <- outcome{lock, err}
+	}()
+	return done
+}
+
+func receive(t *testing.T, done <-chan outcome) outcome {
+	t.Helper()
+	return await.Receive(t, patience, done, "the wait did not end")
+}
+
+func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+}
+
+// requireLocks waits until the connection's database has so many advisory locks,
+// granted and waited for.
+func requireLocks(t *testing.T, conn *pgx.Conn, granted, waiting int) {
+	t.Helper()
+	await.Until(t, patience, func() bool {
+		g, w, err := pgtest.CountLocks(context.Background(), conn, agents.ID(1))
+		return err == nil && g == granted && w == waiting
+	}, "%d granted and %d waiting", granted, waiting)
+}
+
+// requireLost waits for the loss of a lock.
+func requireLost(t *testing.T, lock *advisory.Lock) {
+	t.Helper()
+	ctx := lock.Context()
+	await.Receive(t, patience, ctx.Done(), "the loss was not noticed")
+	var lost *advisory.LostError
+	require.ErrorAs(t, context.Cause(ctx), &lost)
+	require.ErrorIs(t, lock.Release(), advisory.ErrLost)
+}
+
+func TestEverythingWorksOverAUnixSocket(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		server := pgtest.StartServer(t, pgserver.Options{})
+		dsn := fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres", server.SocketDir(), server.Port())
+		requireEverythingWorks(t, dsn, pgtest.Connect(t, server.DSN("")))
+
+		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
+		lock := acquire(t, a, agents.ID(1))
+		require.Empty(t, requireHeld(t, b, agents.ID(1)).ClientAddr, "a Unix socket has no address")
+		require.NoError(t, lock.Release())
+	})
+}
+
+func TestEverythingWorksOverTLS(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		certificate, key := selfSigned(t)
+		dir := service.Dir(t, map[string][]byte{"cert.pem": certificate, "key.pem": key})
+		server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{
+			"ssl": "on", "ssl_cert_file": dir + "/cert.pem", "ssl_key_file": dir + "/key.pem",
+		}})
+		dsn := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=verify-full sslrootcert=%s/cert.pem", server.Port(), dir)
+		direct := pgtest.Connect(t, server.DSN(""))
+		requireEverythingWorks(t, dsn, direct)
+
+		locker := open(t, advisory.Config{DSN: dsn})
+		lock := acquire(t, locker, agents.ID(1))
+		var encrypted bool
+		require.NoError(t, direct.QueryRow(t.Context(), "SELECT ssl FROM pg_stat_ssl WHERE pid = $1", pidOf(t, locker)).Scan(&encrypted))
+		require.True(t, encrypted)
+		require.NoError(t, lock.Release())
+	})
+}
+
+// selfSigned makes a certificate for 127.0.0.1.
+func selfSigned(t *testing.T) (certificate, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotBefore:    time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA:        true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 }

@@ -475,7 +475,7 @@ func useMutex(ctx context.Context, _ *testing.T, s site) error {
 		return err
 	}
 	defer l.Close()
-	m := mutex.New(l, agents.ID(1))
+	m := mutex.New(l, agents.ID(3)) // TryLockContext would fail on a key that another entry has
 	for _, lock := range []func(context.Context) error{m.LockContext, m.TryLockContext} {
 		if err := lock(ctx); err != nil {
 			return err

@@ -3,16 +3,14 @@ package bench
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/introspect"
@@ -52,15 +50,8 @@ func idle(b *testing.B, role string) {
 	var pid int
 	require.NoError(b, conn.QueryRow(context.Background(), fmt.Sprintf(`SELECT pid FROM pg_locks WHERE locktype = 'advisory'
 		AND classid = 7 AND objid = 100 AND objsubid = 2 AND %s`, granted)).Scan(&pid))
-	began, err := server.LogOffset()
-	require.NoError(b, err)
-	client, backend := cpu(b), backendCPU(b, pid)
-	<-time.After(idleTime)
-	perMinute := float64(time.Minute) / float64(idleTime)
-	log, err := server.LogSince(began)
-	require.NoError(b, err)
-	b.ReportMetric(float64(statements(log, pid))*perMinute, "statements/min")
-	b.ReportMetric(float64(cpu(b)-client)/float64(time.Millisecond)*perMinute, "client-cpu-ms/min")
+	backend := backendCPU(b, pid)
+	reportIdle(b, server, fmt.Sprintf("[%d]", pid))
 	b.ReportMetric(float64(backendCPU(b, pid)-backend)/float64(time.Millisecond)*perMinute, "server-cpu-ms/min")
 	b.ReportMetric(0, "ns/op")
 	n.stop(b)
@@ -97,47 +88,49 @@ func idleAnswers(b *testing.B, off bool) {
 	}
 	var sessions int
 	require.NoError(b, conn.QueryRow(b.Context(), `SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&sessions))
-	began, err := server.LogOffset()
-	require.NoError(b, err)
-	client := cpu(b)
-	<-time.After(idleTime)
-	perMinute := float64(time.Minute) / float64(idleTime)
-	log, err := server.LogSince(began)
-	require.NoError(b, err)
-	b.ReportMetric(float64(strings.Count(log, "LOG:  statement:")+strings.Count(log, "LOG:  execute "))*perMinute, "statements/min")
-	b.ReportMetric(float64(cpu(b)-client)/float64(time.Millisecond)*perMinute, "client-cpu-ms/min")
+	reportIdle(b, server, "")
 	b.ReportMetric(float64(sessions), "sessions")
 	b.ReportMetric(0, "ns/op")
 }
 
-// statements counts, in the server's log, the statements that a backend received.
-func statements(log string, pid int) (n int) {
+// perMinute turns what happened in idleTime into what happens in a minute.
+const perMinute = float64(time.Minute) / float64(idleTime)
+
+// reportIdle reports what this process costs during idleTime, and how many statements come to a
+// server whose lines in the log contain a text.
+func reportIdle(b *testing.B, server *pgserver.Server, of string) {
+	b.Helper()
+	client := cpu(b)
+	b.ReportMetric(idleStatements(b, server, of), "statements/min")
+	b.ReportMetric(float64(cpu(b)-client)/float64(time.Millisecond)*perMinute, "client-cpu-ms/min")
+}
+
+// idleStatements waits for idleTime, and counts the statements in the server's log meanwhile.
+func idleStatements(b *testing.B, server *pgserver.Server, of string) (aMinute float64) {
+	b.Helper()
+	began, err := server.LogOffset()
+	require.NoError(b, err)
+	<-time.After(idleTime)
+	log, err := server.LogSince(began)
+	require.NoError(b, err)
 	for line := range strings.Lines(log) {
-		if strings.Contains(line, fmt.Sprintf("[%d]", pid)) && (strings.Contains(line, "LOG:  statement:") || strings.Contains(line, "LOG:  execute ")) {
-			n++
+		if strings.Contains(line, of) && (strings.Contains(line, "LOG:  statement:") || strings.Contains(line, "LOG:  execute ")) {
+			aMinute += perMinute
 		}
 	}
-	return n
+	return aMinute
 }
 
 func cpu(b *testing.B) time.Duration {
 	b.Helper()
-	var u syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	used, err := gauge.OwnProcessor()
+	require.NoError(b, err)
+	return used
 }
 
-// backendCPU reads user and system time of a process on this machine, in ticks of
-// 10 ms: proc(5), stat, fields 14 and 15.
 func backendCPU(b *testing.B, pid int) time.Duration {
 	b.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	used, err := gauge.Processors(pid)
 	require.NoError(b, err)
-	_, rest, _ := strings.Cut(string(data), ") ")
-	fields := strings.Fields(rest)
-	user, err := strconv.Atoi(fields[11])
-	require.NoError(b, err)
-	system, err := strconv.Atoi(fields[12])
-	require.NoError(b, err)
-	return time.Duration(user+system) * 10 * time.Millisecond
+	return used
 }

@@ -6,9 +6,11 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/gobuild"
@@ -43,7 +46,7 @@ func BenchmarkLeaseGap(b *testing.B) {
 	b.Run("server-on-etcd", func(b *testing.B) { killServers(b, servers) })
 	b.Run("leader-of-etcd", func(b *testing.B) {
 		c := newCrowd(b, servers)
-		var g gauge
+		var g durations
 		for b.Loop() {
 			leader := awaitLeader(b, members)
 			g.add(c.gap(leader.Kill))
@@ -72,7 +75,7 @@ func BenchmarkLeaseHandOver(b *testing.B) {
 	}
 	held, err := clients[0].Acquire(b.Context(), request(0))
 	require.NoError(b, err)
-	var g gauge
+	var g durations
 	for n := 1; b.Loop(); n++ {
 		next := make(chan lease.Lease)
 		go func() {
@@ -117,7 +120,7 @@ func forwarder(b *testing.B, servers []*lockServer) (found *lockServer) {
 func killServers(b *testing.B, servers []*lockServer) {
 	b.Helper()
 	c := newCrowd(b, servers)
-	var g gauge
+	var g durations
 	for b.Loop() {
 		used := c.at(servers)
 		g.add(c.gap(func() {
@@ -320,4 +323,57 @@ func awaitEqual(b *testing.B, members []*etcdtest.Process) {
 		}
 		return true
 	})
+}
+
+// The number of leases that BenchmarkLeaseMemory stores, and the limit of their memory.
+const (
+	storedLeases = 100_000
+	memoryBound  = int64(200 << 20)
+)
+
+// BenchmarkLeaseMemory measures the memory of "pglatch serve locks" on SQLite when it holds
+// 100,000 leases that 64 clients acquired: the resident memory then, and its peak.
+func BenchmarkLeaseMemory(b *testing.B) {
+	for b.Loop() {
+		url, pid := serveLocks(b)
+		client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{url}})
+		require.NoError(b, err)
+		began := time.Now()
+		const clients = 64
+		var all sync.WaitGroup
+		for c := range clients {
+			all.Go(func() {
+				for n := c; n < storedLeases; n += clients {
+					name := fmt.Sprintf("tenant-%d/job-%d", n%100, n)
+					_, err := client.Acquire(b.Context(), lease.AcquireRequest{Name: name, Holder: "worker-" + strconv.Itoa(c), TTL: time.Hour})
+					if !assert.NoError(b, err) {
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		b.ReportMetric(storedLeases/time.Since(began).Seconds(), "acquires/s")
+		client.Close()
+		resident, peak := gauge.Memory(strconv.Itoa(pid), "VmRSS"), gauge.Memory(strconv.Itoa(pid), "VmHWM")
+		require.Positive(b, peak)
+		b.ReportMetric(float64(resident)/(1<<20), "resident-MiB")
+		b.ReportMetric(float64(peak)/(1<<20), "peak-MiB")
+		assert.Less(b, peak, memoryBound)
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// serveLocks starts the program. It ends with the benchmark.
+func serveLocks(b *testing.B) (url string, pid int) {
+	b.Helper()
+	dir := b.TempDir()
+	binary := filepath.Join(dir, "pglatch")
+	require.NoError(b, gobuild.Program(b.Context(), "../../../cmd/pglatch", binary))
+	p := proctest.Start(b, proctest.Command(b, binary, "serve", "locks", "--listen", "127.0.0.1:0", "--store", "sqlite:"+filepath.Join(dir, "locks.db")))
+	b.Cleanup(func() {
+		p.Signal(syscall.SIGTERM)
+		assert.Zero(b, p.Wait())
+	})
+	return "http://" + p.Match(&p.Stderr, `msg=serving address=(\S+)`)[1], p.PID()
 }

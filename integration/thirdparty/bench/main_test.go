@@ -105,12 +105,12 @@ func awaitWaiter(b *testing.B, conn *pgx.Conn) {
 	})
 }
 
-// A gauge collects durations and reports their median and 99th percentile.
-type gauge []time.Duration
+// durations collects durations and reports their median and 99th percentile.
+type durations []time.Duration
 
-func (g *gauge) add(d time.Duration) { *g = append(*g, d) }
+func (g *durations) add(d time.Duration) { *g = append(*g, d) }
 
-func (g gauge) report(b *testing.B) {
+func (g durations) report(b *testing.B) {
 	b.Helper()
 	slices.Sort(g)
 	at := func(p float64) float64 {

@@ -322,3 +322,62 @@ func TestTwentyThousandLocksAreOnePage(t *testing.T) {
 	b.until(".paging", "1–1 of 1, which match of 20,001")
 	t.Logf("20,001 locks: first paint after %.0f ms, an update is shown in %.1f ms", paint, update)
 }
+
+func TestALabelOf3000BytesDoesNotFillThePageNorTurnItsWords(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	start(t, dsn, "billing-1").do("hold order/7 %s", strings.Repeat("x", 1500)+"\u202e"+strings.Repeat("y", 1500))
+	start(t, dsn, "billing-2").do("hold order/8 a\u202etxt")
+	address := serve(t, monitor.Config{DSN: dsn})
+	b := browse(t)
+	b.open(address)
+	b.until("#rows", "order/7")
+	b.until("#rows", "a?txt")
+	b.until("#rows", "xxx…") // it is cut
+	assert.Less(t, eval[int](b, "document.documentElement.scrollHeight"), 1500)
+	assert.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth"), eval[int](b, "window.innerWidth"))
+	b.clean(address)
+}
+
+func TestSeveralDatabasesAreOnOnePage(t *testing.T) {
+	t.Parallel()
+	prod, staging := pgtest.DSN(t), pgtest.DSN(t)
+	holder, waiter := start(t, prod, "billing-1"), start(t, prod, "billing-2")
+	holder.do("hold order/1 settle")
+	waiter.do("wait order/1")
+	start(t, staging, "billing-9").do("hold order/2")
+	var monitors []*monitor.Monitor
+	for name, dsn := range map[string]string{"prod": prod, "staging": staging, "gone": "postgres://nobody@127.0.0.1:1/shop?sslmode=disable"} {
+		m, err := monitor.Open(monitor.Config{Name: name, DSN: dsn, LongHold: map[bool]time.Duration{true: time.Second}[name == "prod"], Record: time.Second})
+		require.NoError(t, err)
+		t.Cleanup(m.Close)
+		monitors = append(monitors, m)
+	}
+	site, err := monitor.NewSite(monitors...)
+	require.NoError(t, err)
+	address := listen(t, site)
+	b := browse(t)
+	b.open(address)
+	b.until("#live", "live, ")
+	b.until("[aria-label=Databases] tr", "gone")
+	b.until("[aria-label=Databases] tr.critical", "does not answer")
+	b.until("[aria-label=Databases] tr.warning", "1 warning")
+	b.until(".verdicts .card", "prod billing-1 has held order/1")
+	b.accessible("databases")
+	b.picture("databases")
+	assert.NotContains(t, b.text(".verdicts"), "staging", "a neighbour hides nothing, and is not blamed")
+	b.do(click(".verdicts .more a"))
+	b.until("[data-part=key] h1", "order/1")
+	b.until("[aria-label=Holders]", "settle")
+	b.do(click(".brand a"))
+	b.until("#live", "live, ")
+	b.do(click("#d-staging"))
+	b.until(".brand", "staging:")
+	b.until("#rows", "order/2")
+	assert.NotContains(t, b.text("#rows"), "order/1")
+	b.do(chromedp.EmulateViewport(320, 640))
+	b.open(address)
+	b.accessible("databases-320")
+	assert.LessOrEqual(t, eval[int64](b, "document.documentElement.scrollWidth"), int64(320))
+	b.clean(address)
+}

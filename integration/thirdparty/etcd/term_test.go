@@ -2,8 +2,16 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,8 +23,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/etcd"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
@@ -186,4 +197,182 @@ func TestAChangeDuringWhichEtcdsLeaderChangedIsNotCalledUndone(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, c.grants.Load(), grants)
 	require.NoError(t, history.Check(patience))
+}
+
+// A leader that was stopped revokes, when it goes on, what has expired in its eyes, and the
+// leader after it does so: https://github.com/etcd-io/etcd/issues/15247.
+func TestALeaderThatWasStoppedEndsNoLeaseThatTheNextOneRenewed(t *testing.T) {
+	t.Parallel()
+	c := startClusterOf(t, etcdtest.Member{Heartbeat: quick}, 3, 1)
+	config := etcd.Config{Timeout: 500 * time.Millisecond}
+	for _, m := range c.members {
+		config.Client.Endpoints = append(config.Client.Endpoints, m.Address)
+	}
+	c.at(0, nil)(&config)
+	var s *etcd.Store
+	c.eventually(func() (ok bool) { // a busy machine can miss so short a timeout
+		var err error
+		s, err = etcd.Open(t.Context(), config)
+		return err == nil
+	}, "no store can be opened")
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	const ttl = time.Second
+	for range 6 {
+		leader := c.leader()
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				holdOn(t, s, fmt.Sprint("job", i), ttl, stop)
+			})
+		}
+		c.members[leader].Signal(syscall.SIGSTOP)
+		<-time.After(2 * ttl)
+		c.members[leader].Signal(syscall.SIGCONT)
+		<-time.After(ttl / 2)
+		close(stop)
+		wg.Wait()
+	}
+}
+
+// holdOn acquires and renews, and checks that no lease ends before what was granted is over.
+func holdOn(t *testing.T, s lease.Store, name string, ttl time.Duration, stop <-chan struct{}) {
+	t.Helper()
+	var l lease.Lease
+	var granted time.Time
+	for tick := time.NewTicker(50 * time.Millisecond); ; <-tick.C {
+		select {
+		case <-stop:
+			_ = s.Release(t.Context(), l.Claim)
+			return
+		default:
+		}
+		sent := time.Now()
+		var next lease.Lease
+		var err error
+		if l.Token == 0 {
+			next, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: name, Holder: "a", TTL: ttl})
+		} else {
+			next, err = s.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: ttl})
+		}
+		if errors.Is(err, lease.ErrExpired) {
+			assert.GreaterOrEqual(t, time.Since(granted), ttl, "%s ended early", name)
+			l = lease.Lease{}
+		}
+		if err == nil {
+			l, granted = next, sent
+		}
+	}
+}
+
+func TestManyRenewalsTakeTheTimeOfOneWhileNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	member := etcdtest.Start(t, etcdtest.Member{Dir: filepath.Join(t.TempDir(), "etcd"), NoFsync: true})
+	s := open(t, func(c *etcd.Config) { c.Timeout = 5 * time.Second }, member.Address)
+	l, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Hour})
+	require.NoError(t, err)
+	all := slices.Repeat([]lease.RenewRequest{{Claim: l.Claim, TTL: time.Hour}}, 300)
+	member.Signal(syscall.SIGSTOP)
+	eventually(t, func() bool { return isStopped(t, member.PID()) }, "a busy machine stops it later")
+	results, err := s.RenewAll(t.Context(), all)
+	require.NoError(t, err)
+	require.Len(t, results, len(all))
+	begun := 0
+	for _, r := range results {
+		require.Error(t, r.Err)
+		if !strings.Contains(r.Err.Error(), "took too long") {
+			begun++
+			continue
+		}
+		require.ErrorIs(t, r.Err, lease.ErrBusy)
+	}
+	require.Less(t, begun, 2*64, "no second round begins")
+
+	member.Signal(syscall.SIGCONT)
+	eventually(t, func() bool {
+		results, err = s.RenewAll(t.Context(), all[:1])
+		return err == nil && results[0].Err == nil
+	}, "nothing is renewed")
+	require.NoError(t, s.Close())
+	_, err = s.RenewAll(t.Context(), all)
+	require.ErrorIs(t, err, lease.ErrClosed)
+}
+
+// isStopped reports whether no thread of a process runs (Linux manual, proc_pid_stat(5)).
+func isStopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	require.NoError(t, err)
+	require.NotEmpty(t, threads)
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		require.NoError(t, err)
+		if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
+}
+
+// At a time, each of them would be in the way of the others, and some would not be done within the timeout.
+func TestManyRenewalsOfOneLeaseAreNotInEachOthersWay(t *testing.T) {
+	t.Parallel()
+	s := open(t, nil, serve(t, etcdtest.Member{NoFsync: true}))
+	l, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Hour})
+	require.NoError(t, err)
+	all := slices.Repeat([]lease.RenewRequest{{Claim: l.Claim, TTL: time.Hour}}, 280)
+	for i := range all {
+		if i%14 == 0 {
+			all[i].Metadata = map[string]string{"i": strconv.Itoa(i)}
+		}
+	}
+	results, err := s.RenewAll(t.Context(), all)
+	require.NoError(t, err)
+	for i, r := range results {
+		require.NoError(t, r.Err, i)
+		require.Equal(t, map[string]string{"i": strconv.Itoa(i / 14 * 14)}, r.Lease.Metadata, "one after the other")
+	}
+}
+
+// BenchmarkRenewAll renews 1,000 leases at once, on a cluster of three processes with fsync.
+func BenchmarkRenewAll(b *testing.B) {
+	s := openMembers(b, 3)
+	var all []lease.RenewRequest
+	for i := range 1000 {
+		l, err := s.Acquire(b.Context(), lease.AcquireRequest{Name: strconv.Itoa(i), Holder: "a", TTL: time.Hour})
+		require.NoError(b, err)
+		all = append(all, lease.RenewRequest{Claim: l.Claim, TTL: time.Hour})
+	}
+	for b.Loop() {
+		results, err := s.RenewAll(b.Context(), all)
+		require.NoError(b, err)
+		for _, r := range results {
+			require.NoError(b, r.Err)
+		}
+	}
+	b.ReportMetric(float64(len(all)*b.N)/b.Elapsed().Seconds(), "renewals/s")
+}
+
+// etcd says that a lock is kept for some seconds longer than its lease: that is no lock delay.
+func TestALeaseThatIsEndedByForceKeepsTheLockOnlyIfItAskedForThat(t *testing.T) {
+	t.Parallel()
+	store := open(t, nil, serve(t, etcdtest.Member{NoFsync: true}))
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store, Tokens: []leaseserver.Token{{Secret: servetest.Token, Right: leaseserver.Admin, Name: "ops"}}})
+	client := servetest.Client(t, h, leasehttp.ClientConfig{Token: servetest.Token})
+	for name, delay := range map[string]time.Duration{"plain": 0, "delayed": time.Minute} {
+		r := servetest.Ask(name, "a")
+		r.LockDelay = delay
+		_, err := client.Acquire(t.Context(), r)
+		require.NoError(t, err)
+		_, kept, err := client.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: name, Reason: "its host is gone"})
+		require.NoError(t, err)
+		_, err = client.Acquire(t.Context(), servetest.Ask(name, "b"))
+		if delay == 0 {
+			require.NoError(t, err)
+			assert.Zero(t, kept)
+		} else {
+			require.Error(t, err)
+			assert.GreaterOrEqual(t, kept, delay)
+		}
+	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 	observe "github.com/pglatch/pglatch/observe/prometheus"
 )
 
@@ -184,3 +185,5 @@ func latest(t *testing.T, db storage.Storage, metric string) (sum float64, n int
 	require.NoError(t, set.Err())
 	return sum, n
 }
+
+func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -2,12 +2,14 @@ package prometheus
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/promql/promqltest"
 	"github.com/prometheus/prometheus/rules"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Series in steps of 15 s, as Prometheus' own unit tests of rules write them, and the alerts that
@@ -170,4 +172,120 @@ func TestEachAlertFiresForWhatItIsAboutAndForNothingElse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A masked alert is a fault in production, as its series show it, and the same series of a healthy, busy staging.
+type masked struct {
+	production, staging string
+	also                []string // alerts that the fault raises too
+}
+
+// Labels of targets stand in for those that a Prometheus of two environments has.
+var environments = map[string]string{
+	"production": `job="production",instance="1",database="prod/shop"`,
+	"staging":    `job="staging",instance="9",database="staging/shop"`,
+}
+
+var maskedAlerts = map[string]masked{
+	"PglatchNobodyLeads":            {`leader_election_master_status{name="a",$} 1 0x80`, `leader_election_master_status{name="a",$} 1x81`, nil},
+	"PglatchTwoLead":                {`leader_election_master_status{name="a",$} 2x81`, `leader_election_master_status{name="a",$} 1x81`, nil},
+	"PglatchLeadershipLost":         {`leader_election_losses_total{name="a",reason="taken",$} 0x8 1x80`, `leader_election_losses_total{name="a",reason="taken",$} 0x88`, nil},
+	"PglatchLeadershipFlaps":        {`leader_election_transitions_total{name="a",to="leader",$} 0+1x80`, `leader_election_transitions_total{name="a",to="leader",$} 1x80`, nil},
+	"PglatchNodeCannotLead":         {`leader_election_attempt_failures_total{name="a",$} 0+7x80`, `leader_election_attempt_failures_total{name="a",$} 0x80`, nil},
+	"PglatchWorkOutlastsLeadership": {`leader_election_drains_exceeded_total{name="a",$} 0x8 1x80`, `leader_election_drains_exceeded_total{name="a",$} 0x88`, nil},
+	"PglatchLockLost":               {`pglatch_lock_losses_total{namespace="order",reason="not_held",$} 0x8 1x80`, `pglatch_lock_losses_total{namespace="order",reason="not_held",$} 0x88`, nil},
+	"PglatchLockWaitsLong":          {`pglatch_lock_oldest_wait_seconds{namespace="order",$} 0+15x80`, `pglatch_lock_oldest_wait_seconds{namespace="order",$} 0x80`, nil},
+	"PglatchLockHeldLong":           {`pglatch_lock_oldest_hold_seconds{namespace="order",$} 900+15x80`, `pglatch_lock_oldest_hold_seconds{namespace="order",$} 0x80`, nil},
+	"PglatchLockWaitsTimeOut": {
+		`pglatch_lock_acquisitions_total{namespace="order",result="success",$} 0+9x80
+		 pglatch_lock_acquisitions_total{namespace="order",result="timeout",$} 0+1x80`,
+		`pglatch_lock_acquisitions_total{namespace="order",result="success",$} 0+9000x80
+		 pglatch_lock_acquisitions_total{namespace="order",result="timeout",$} 0x80`, nil,
+	},
+	"PglatchLockPoolFull": {
+		`pglatch_lock_sessions_in_use{$} 10x80
+		 pglatch_lock_sessions_max{$} 10x80`,
+		`pglatch_lock_sessions_in_use{$} 1x80
+		 pglatch_lock_sessions_max{$} 1000x80`, nil,
+	},
+	"PglatchLockTableFull": {`pglatch_lock_acquisitions_total{namespace="order",result="table_full",$} 0x8 1+1x80`, `pglatch_lock_acquisitions_total{namespace="order",result="table_full",$} 0x88`, nil},
+	"PglatchLockTableNearlyFull": {
+		`pglatch_lock_keys{$} 80x80
+		 pglatch_lock_keys_max{$} 100x80
+		 pglatch_lock_sessions_max{$} 10x80`,
+		`pglatch_lock_keys{$} 1x80
+		 pglatch_lock_keys_max{$} 100000x80
+		 pglatch_lock_sessions_max{$} 10x80`, nil,
+	},
+	"PglatchLockStoreDown":   {`lock_store_up{$} 0x80`, `lock_store_up{$} 1x80`, nil},
+	"PglatchLeasesExpire":    {`lock_expired_total{$} 0x8 1x80`, `lock_expired_total{$} 0x88`, nil},
+	"PglatchLeaseLost":       {`pglatch_lease_losses_total{$} 0x8 1x80`, `pglatch_lease_losses_total{$} 0x88`, nil},
+	"PglatchLockServerAway":  {`pglatch_lock_server_up{server="locks",$} 0x80`, `pglatch_lock_server_up{server="locks",$} 1x80`, nil},
+	"PglatchMonitorBlind":    {`pglatch_monitor_up{$} 0x80`, `pglatch_monitor_up{$} 1x80`, nil},
+	"PglatchTablesUnread":    {`pglatch_tables_unread{$} 1x80`, `pglatch_tables_unread{$} 0x80`, nil},
+	"PglatchVerdictCritical": {`pglatch_verdict{name="deadlock",severity="critical",$} 1x80`, `pglatch_verdict{name="deadlock",severity="critical",$} 0x80`, nil},
+	"PglatchVerdictWarning":  {`pglatch_verdict{name="held-long",severity="warning",$} 1x80`, `pglatch_verdict{name="held-long",severity="warning",$} 0x80`, nil},
+	"PglatchShardsFree":      {`pglatch_shards_free{group="tenant=7",$} 3x80`, `pglatch_shards_free{group="tenant=7",$} 0x80`, nil},
+	"PglatchTicksMissed":     {`pglatch_ticks_missed{job_name="report",$} 0x8 0+1x80`, `pglatch_ticks_missed{job_name="report",$} 0x88`, nil},
+	"PglatchMailboxLate":     {`pglatch_mailbox_oldest_ready_seconds{mailbox="chat",$} 0+15x80`, `pglatch_mailbox_oldest_ready_seconds{mailbox="chat",$} 0x80`, nil},
+	"PglatchMailboxNotServed": {
+		`pglatch_mailbox_nodes{mailbox="chat",$} 0x80
+		 pglatch_mailbox_entities{mailbox="chat",state="ready",$} 1x80`,
+		`pglatch_mailbox_nodes{mailbox="chat",$} 3x80
+		 pglatch_mailbox_entities{mailbox="chat",state="ready",$} 1x80`, nil,
+	},
+	"PglatchEntityStopped": {`pglatch_mailbox_entities{mailbox="chat",state="stopped",$} 1x80`, `pglatch_mailbox_entities{mailbox="chat",state="stopped",$} 0x80`, nil},
+	"PglatchDeadLetters":   {`pglatch_mailbox_dead_letters{mailbox="chat",$} 0x8 1x80`, `pglatch_mailbox_dead_letters{mailbox="chat",$} 0x88`, nil},
+}
+
+// Two environments have the same names. What is well in one must not hide what is wrong in the other, nor be blamed.
+func TestAHealthyNeighbourMasksNoAlert(t *testing.T) {
+	t.Parallel()
+	in := func(series, environment string) string {
+		return strings.ReplaceAll(series, "$", environments[environment])
+	}
+	fires := func(t *testing.T, series string) []string {
+		t.Helper()
+		db := promqltest.LoadedStorage(t, "load 15s\n"+series)
+		t.Cleanup(func() { assert.NoError(t, db.Close()) })
+		j := newJudge(t, db, "")
+		found := map[string]bool{}
+		for at := time.Duration(0); at <= 15*time.Minute; at += 30 * time.Second {
+			for alert, state := range j.look(time.UnixMilli(0).Add(at)) {
+				found[alert] = found[alert] || state == rules.StateFiring
+			}
+		}
+		var all []string
+		for alert, fired := range found {
+			if fired {
+				all = append(all, alert)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	for alert, m := range maskedAlerts {
+		t.Run(alert, func(t *testing.T) {
+			t.Parallel()
+			want := append([]string{alert}, m.also...)
+			slices.Sort(want)
+			assert.Equal(t, want, fires(t, in(m.production, "production")+"\n"+in(m.staging, "staging")))
+			assert.Empty(t, fires(t, in(m.staging, "production")+"\n"+in(m.staging, "staging")), "control: both are well")
+		})
+	}
+	all := newJudge(t, promqltest.LoadedStorage(t, "load 15s"), "").alerts()
+	require.NotEmpty(t, all)
+	for _, alert := range all {
+		assert.Contains(t, maskedAlerts, alert, "give it a neighbour")
+	}
+}
+
+// alerts returns the names of all rules.
+func (j *judge) alerts() (all []string) {
+	for _, g := range j.groups {
+		for _, r := range g.Rules() {
+			all = append(all, r.Name())
+		}
+	}
+	return all
 }

@@ -145,66 +145,79 @@ func (b *bench) check(s queue.System, r queue.Result) {
 // systems compares them at each number of entities, without and with messages that wait, and then their latency.
 func (b *bench) systems(ctx context.Context) error {
 	const base = 1 // in b.compared
+	rate := func(r queue.Result) float64 { return r.Rate }
 	timed := slices.Min([]int{1000, b.entities[len(b.entities)-1]})
 	peak := make([]float64, len(b.compared)) // with as many entities as are timed: with fewer, messages coalesce
 	for _, entities := range b.entities {
 		for _, depth := range []int{0, b.depth} {
 			fmt.Printf("## %d entities, %d messages wait\n\n| system | messages/s | of %s | out of order | overlaps |\n|---|--:|--:|--:|--:|\n", entities, depth, b.compared[base].Name)
-			rates, last := make([][]float64, len(b.compared)), make([]queue.Result, len(b.compared))
-			for range b.rounds {
-				for i, s := range b.compared {
-					r, err := b.measure(ctx, s, queue.Load{Entities: entities, Depth: depth, Duration: b.duration})
-					if err != nil {
-						return err
-					}
-					rates[i], last[i] = append(rates[i], r.Rate), r
-				}
+			all, err := rounds(b.rounds, len(b.compared), func(i int) (queue.Result, error) {
+				return b.measure(ctx, b.compared[i], queue.Load{Entities: entities, Depth: depth, Duration: b.duration})
+			})
+			if err != nil {
+				return err
 			}
 			for i, s := range b.compared {
-				rate := gauge.Median(rates[i])
-				fmt.Printf("| %s | %.0f | %.2f | %d | %d |\n", s.Name, rate, rate/max(gauge.Median(rates[base]), 1), last[i].Disorder, last[i].Overlaps)
+				median, last := gauge.MedianOf(all[i], rate), all[i][b.rounds-1]
+				fmt.Printf("| %s | %.0f | %.2f | %d | %d |\n", s.Name, median, median/max(gauge.MedianOf(all[base], rate), 1), last.Disorder, last.Overlaps)
 				if depth == 0 && entities == timed {
-					peak[i] = rate
+					peak[i] = median
 				}
 			}
 			fmt.Println()
 		}
 	}
 	fmt.Printf("## From the begin of the sender's transaction to the handler, %d entities\n\n| system | messages/s | p50 ms | p99 ms |\n|---|--:|--:|--:|\n", timed)
-	rates, p50, p99 := make([][]float64, len(b.compared)), make([][]float64, len(b.compared)), make([][]float64, len(b.compared))
-	for range b.rounds {
-		for i, s := range b.compared {
-			r, err := b.measure(ctx, s, queue.Load{Entities: timed, Rate: max(peak[i]/2, 1), Duration: 2 * b.duration})
-			if err != nil {
-				return err
-			}
-			rates[i], p50[i], p99[i] = append(rates[i], r.Rate), append(p50[i], ms(r.Latency.At(0.5))), append(p99[i], ms(r.Latency.At(0.99)))
-		}
+	all, err := rounds(b.rounds, len(b.compared), func(i int) (queue.Result, error) {
+		return b.measure(ctx, b.compared[i], queue.Load{Entities: timed, Rate: max(peak[i]/2, 1), Duration: 2 * b.duration})
+	})
+	if err != nil {
+		return err
 	}
 	for i, s := range b.compared {
-		fmt.Printf("| %s | %.0f of %.0f | %.1f | %.1f |\n", s.Name, gauge.Median(rates[i]), peak[i], gauge.Median(p50[i]), gauge.Median(p99[i]))
+		at := func(q float64) float64 {
+			return gauge.MedianOf(all[i], func(r queue.Result) float64 { return ms(r.Latency.At(q)) })
+		}
+		fmt.Printf("| %s | %.0f of %.0f | %.1f | %.1f |\n", s.Name, gauge.MedianOf(all[i], rate), peak[i], at(0.5), at(0.99))
 	}
 	fmt.Println()
 	return nil
+}
+
+// rounds gives each of n its turn in each round, and returns the results of each.
+func rounds[T any](count, n int, measure func(i int) (T, error)) ([][]T, error) {
+	all := make([][]T, n)
+	for range count {
+		for i := range n {
+			r, err := measure(i)
+			if err != nil {
+				return nil, err
+			}
+			all[i] = append(all[i], r)
+		}
+	}
+	return all, nil
 }
 
 // senders compares Send with the same rows by hand.
 func (b *bench) senders(ctx context.Context) error {
 	const writers = 64
 	fmt.Printf("\n## %d writers commit\n\n| each transaction | transactions/s | of the first row | server's processors, µs each | client's | both, of the first row |\n|---|--:|--:|--:|--:|--:|\n", writers)
-	rates, server, client := make([][]float64, len(queue.SendWays)), make([][]float64, len(queue.SendWays)), make([][]float64, len(queue.SendWays))
-	for range b.rounds {
-		for i, way := range queue.SendWays {
-			sent, err := queue.Senders(ctx, b.admin, way, writers, b.duration)
-			if err != nil {
-				return err
-			}
-			rates[i], server[i], client[i] = append(rates[i], sent.Rate), append(server[i], 1000*ms(sent.Server)), append(client[i], 1000*ms(sent.Client))
-		}
+	all, err := rounds(b.rounds, len(queue.SendWays), func(i int) (queue.Sending, error) {
+		return queue.Senders(ctx, b.admin, queue.SendWays[i], writers, b.duration)
+	})
+	if err != nil {
+		return err
 	}
+	of := func(i int) (rate, server, client float64) {
+		return gauge.MedianOf(all[i], func(s queue.Sending) float64 { return s.Rate }),
+			gauge.MedianOf(all[i], func(s queue.Sending) float64 { return 1000 * ms(s.Server) }),
+			gauge.MedianOf(all[i], func(s queue.Sending) float64 { return 1000 * ms(s.Client) })
+	}
+	rate0, s0, c0 := of(0)
 	for i, way := range queue.SendWays {
-		rate, s, c := gauge.Median(rates[i]), gauge.Median(server[i]), gauge.Median(client[i])
-		fmt.Printf("| %s | %.0f | %.2f | %.0f | %.0f | %.2f |\n", way.Name, rate, rate/max(gauge.Median(rates[0]), 1), s, c, (s+c)/max(gauge.Median(server[0])+gauge.Median(client[0]), 1))
+		rate, s, c := of(i)
+		fmt.Printf("| %s | %.0f | %.2f | %.0f | %.0f | %.2f |\n", way.Name, rate, rate/max(rate0, 1), s, c, (s+c)/max(s0+c0, 1))
 	}
 	return nil
 }

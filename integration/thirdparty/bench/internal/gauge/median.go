@@ -15,3 +15,12 @@ func Median[T cmp.Ordered](values []T) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
 }
+
+// MedianOf returns the median of a part of each value.
+func MedianOf[V any, T cmp.Ordered](values []V, part func(V) T) T {
+	parts := make([]T, len(values))
+	for i, v := range values {
+		parts[i] = part(v)
+	}
+	return Median(parts)
+}

@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
-	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/turns"
 )
 
@@ -24,24 +22,23 @@ type Interruption struct {
 // Interrupts measures interrupts of a turn on another replica. Each replica has connections of its own. busy is how many other
 // turns of that replica commit meanwhile, one message after another.
 func Interrupts(ctx context.Context, admin string, times, busy int) (took Interruption, err error) {
-	dsn, err := pgserver.CreateDatabase(ctx, admin)
+	settings := fmt.Sprintf("pool_max_conns=%d", busy+10)
+	site, remove, err := newSite(ctx, admin, busy+1, settings)
 	if err != nil {
 		return took, err
 	}
-	defer func() { _ = pgserver.DropDatabase(context.WithoutCancel(ctx), admin, dsn) }()
-	replicas := make([]*mailbox, 2)
-	for i := range replicas {
-		pool, err := pgxpool.New(ctx, fmt.Sprintf("%s&pool_max_conns=%d", dsn, busy+10))
-		if err != nil {
+	defer remove()
+	other, err := siteOn(ctx, site.DSN, busy+1, settings)
+	if err != nil {
+		return took, err
+	}
+	defer other.Pool.Close()
+	var replicas [2]*mailbox
+	for i, s := range []*Site{site, other} {
+		if replicas[i], err = openTurns(ctx, s, 1); err != nil {
 			return took, err
 		}
-		defer pool.Close()
-		queue, err := turnsOf(1)(ctx, &Site{DSN: dsn, Pool: pool, Workers: busy + 1})
-		if err != nil {
-			return took, err
-		}
-		defer queue.Close()
-		replicas[i], _ = queue.(*mailbox)
+		defer replicas[i].Close()
 	}
 	ctx, stop := context.WithCancel(ctx)
 	served, began, ended := make(chan error, 1), make(chan struct{}, 1), make(chan time.Time, 1)

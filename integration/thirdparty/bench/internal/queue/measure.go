@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
 	"github.com/pglatch/pglatch/internal/pause"
-	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
 // A Load is what one measurement does.
@@ -78,47 +76,60 @@ func Measure(ctx context.Context, admin string, s System, load Load) (Result, er
 // each, so that whatever else the machine does is the same for both. In between, handlers wait. It ends when both worked for
 // their Duration, or one has no messages left. It returns a pair of rates for each slice.
 func Pair(ctx context.Context, admin string, s System, loads [2]Load, slice time.Duration) (pairs [][2]float64, results [2]Result, err error) {
-	var runs [2]*run
-	var served [2]<-chan error
+	var runs []*run
+	var served []<-chan error
 	serving, stop := context.WithCancel(ctx)
-	for i, load := range loads {
+	end := sync.OnceValue(func() (err error) { // lets the waiting handlers end, too
+		stop()
+		for i, r := range runs {
+			r.gate.Unlock()
+			err = errors.Join(err, <-served[i])
+		}
+		return err
+	})
+	defer func() {
+		if ended := end(); err == nil {
+			err = ended
+		}
+		for _, r := range runs {
+			r.close()
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", s.Name, err)
+		}
+	}()
+	for _, load := range loads {
 		r, err := open(ctx, admin, s, load)
 		if err != nil {
-			stop()
-			return nil, results, fmt.Errorf("%s: %w", s.Name, err)
+			return nil, results, err
 		}
-		defer r.close()
 		r.gate.Lock()
-		runs[i], served[i] = r, r.serve(serving)
+		runs, served = append(runs, r), append(served, r.serve(serving))
 	}
-	for worked := time.Duration(0); err == nil && worked < max(loads[0].Duration, loads[1].Duration); worked += slice {
+	for worked := time.Duration(0); worked < max(loads[0].Duration, loads[1].Duration); worked += slice {
 		var rates [2]float64
 		for i, r := range runs {
 			r.gate.Unlock()
-			var of error
-			rates[i], of = r.count(ctx, slice, served[i])
+			rates[i], err = r.count(ctx, slice, served[i])
 			r.gate.Lock()
-			err = errors.Join(err, of)
+			if err != nil {
+				return nil, results, err
+			}
 		}
 		if runs[0].empty() || runs[1].empty() {
 			break
 		}
 		pairs = append(pairs, rates)
 	}
-	stop()
+	if err := end(); err != nil {
+		return nil, results, err
+	}
 	for i, r := range runs {
-		r.gate.Unlock()
-		var of error
-		if err == nil {
-			err = <-served[i]
+		if results[i], err = r.result(ctx, 0); err != nil {
+			return nil, results, err
 		}
-		results[i], of = r.result(ctx, 0)
-		err = errors.Join(err, of)
 	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w", s.Name, err)
-	}
-	return pairs, results, err
+	return pairs, results, nil
 }
 
 // open makes the database, stores what waits, and takes the snapshot.
@@ -129,20 +140,14 @@ func open(ctx context.Context, admin string, s System, load Load) (_ *run, err e
 			r.close()
 		}
 	}()
-	dsn, err := pgserver.CreateDatabase(ctx, admin)
+	site, remove, err := newSite(ctx, admin, load.Workers, fmt.Sprintf("pool_max_conns=%d", load.Workers+senders+10))
 	if err != nil {
 		return nil, err
 	}
-	r.closers = append(r.closers, func() { _ = pgserver.DropDatabase(context.WithoutCancel(ctx), admin, dsn) })
-	pool, err := pgxpool.New(ctx, fmt.Sprintf("%s&pool_max_conns=%d", dsn, load.Workers+senders+10))
-	if err != nil {
+	r.site, r.closers = site, append(r.closers, remove)
+	if _, err := site.Pool.Exec(ctx, "CREATE TABLE handled (seq bigserial PRIMARY KEY, entity bigint NOT NULL, n bigint NOT NULL)"); err != nil {
 		return nil, err
 	}
-	r.closers = append(r.closers, pool.Close)
-	if _, err := pool.Exec(ctx, "CREATE TABLE handled (seq bigserial PRIMARY KEY, entity bigint NOT NULL, n bigint NOT NULL)"); err != nil {
-		return nil, err
-	}
-	r.site = &Site{DSN: dsn, Pool: pool, Workers: load.Workers, began: time.Now()}
 	if r.queue, err = s.Open(ctx, r.site); err != nil {
 		return nil, err
 	}
@@ -150,7 +155,7 @@ func open(ctx context.Context, admin string, s System, load Load) (_ *run, err e
 	if err := r.fill(ctx); err != nil || !load.Snapshot {
 		return r, err
 	}
-	conn, err := pgx.Connect(ctx, dsn)
+	conn, err := pgx.Connect(ctx, site.DSN)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +218,10 @@ func (r *run) measure(ctx context.Context, d time.Duration) (rate float64, err e
 // serve serves until ctx ends.
 func (r *run) serve(ctx context.Context) <-chan error {
 	served := make(chan error, 1)
-	go func() { served <- r.queue.Serve(ctx, r.begin, r.end) }()
+	go func() {
+		served <- r.queue.Serve(ctx, r.begin, r.end)
+		close(served)
+	}()
 	return served
 }
 

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -52,6 +53,39 @@ func (p pair) Serve(ctx context.Context, began func([]queue.Message) func(), _ f
 	}
 	<-ctx.Done()
 	return nil
+}
+
+func TestAPairWhoseSecondDatabaseCannotBeOpenedLeavesNoHandlerWaiting(t *testing.T) {
+	t.Parallel()
+	waiting, ended := make(chan struct{}), make(chan struct{})
+	opened, broken := 0, errors.New("broken")
+	s := queue.System{Open: func(context.Context, *queue.Site) (queue.Queue, error) {
+		if opened++; opened > 1 {
+			<-waiting
+			return nil, broken
+		}
+		return announced{pair{}, waiting, ended}, nil
+	}}
+	_, _, err := queue.Pair(t.Context(), pgtest.DSN(t), s, [2]queue.Load{{Entities: 1}, {Entities: 1}}, time.Millisecond)
+	require.ErrorIs(t, err, broken)
+	select {
+	case <-ended:
+	default:
+		assert.Fail(t, "a handler waits")
+	}
+}
+
+// announced is a pair that tells when it serves, and when it has ended.
+type announced struct {
+	pair
+
+	begins, ended chan struct{}
+}
+
+func (a announced) Serve(ctx context.Context, began func([]queue.Message) func(), ended func([]queue.Message)) error {
+	defer close(a.ended)
+	close(a.begins)
+	return a.pair.Serve(ctx, began, ended)
 }
 
 func TestTheJudgeCountsOverlaps(t *testing.T) {

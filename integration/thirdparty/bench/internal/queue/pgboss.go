@@ -125,38 +125,36 @@ type pgBossJob struct {
 	Key  string  `json:"singletonKey"`
 }
 
+// jobs returns the parameter of the statement that sends messages.
+func jobs(messages ...Message) (string, error) {
+	all := make([]pgBossJob, len(messages))
+	for i, m := range messages {
+		all[i] = pgBossJob{m, strconv.FormatInt(m.Entity, 10)}
+	}
+	text, err := json.Marshal(all)
+	return string(text), err
+}
+
 // Fill stores the jobs of a batch at one time, so it corrects the times by which pg-boss orders them.
 func (q *pgBoss) Fill(ctx context.Context, count, each int) error {
-	var all []pgBossJob
-	flush := func() error {
-		text, err := json.Marshal(all)
-		all = all[:0]
+	err := inBatches(count, each, func(messages []Message) error {
+		text, err := jobs(messages...)
 		if err == nil {
-			_, err = q.site.Pool.Exec(ctx, q.send, string(text))
+			_, err = q.site.Pool.Exec(ctx, q.send, text)
 		}
 		return err
-	}
-	for n := range each {
-		for e := range count {
-			all = append(all, pgBossJob{Message{Entity: int64(e + 1), N: int64(n + 1)}, strconv.Itoa(e + 1)})
-			if len(all) == 5000 {
-				if err := flush(); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	if err := flush(); err != nil {
+	})
+	if err != nil {
 		return err
 	}
-	_, err := q.site.Pool.Exec(ctx, "UPDATE pgboss.job SET created_on = created_on - interval '1 hour' + (data ->> 'N')::int * interval '1 ms'")
+	_, err = q.site.Pool.Exec(ctx, "UPDATE pgboss.job SET created_on = created_on - interval '1 hour' + (data ->> 'N')::int * interval '1 ms'")
 	return err
 }
 
 func (q *pgBoss) Send(ctx context.Context, tx pgx.Tx, m Message) error {
-	text, err := json.Marshal([]pgBossJob{{m, strconv.FormatInt(m.Entity, 10)}})
+	text, err := jobs(m)
 	if err == nil {
-		_, err = tx.Exec(ctx, q.send, string(text))
+		_, err = tx.Exec(ctx, q.send, text)
 	}
 	return err
 }

@@ -52,25 +52,14 @@ var quiet = slog.New(slog.DiscardHandler)
 func (q *riverQueue) Close() {}
 
 func (q *riverQueue) Fill(ctx context.Context, count, each int) error {
-	var all []river.InsertManyParams
-	flush := func() (err error) {
-		if len(all) > 0 {
-			_, err = q.insert.InsertManyFast(ctx, all)
+	return inBatches(count, each, func(messages []Message) error {
+		var all []river.InsertManyParams
+		for _, m := range messages {
+			all = append(all, river.InsertManyParams{Args: riverArgs{m}})
 		}
-		all = all[:0]
+		_, err := q.insert.InsertManyFast(ctx, all)
 		return err
-	}
-	for n := range each {
-		for e := range count {
-			all = append(all, river.InsertManyParams{Args: riverArgs{Message{Entity: int64(e + 1), N: int64(n + 1)}}})
-			if len(all) == 5000 {
-				if err := flush(); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return flush()
+	})
 }
 
 func (q *riverQueue) Send(ctx context.Context, tx pgx.Tx, m Message) error {

@@ -2,19 +2,15 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
 )
 
 // A SendWay is a way to store messages.
@@ -48,22 +44,17 @@ type Sending struct {
 
 // Senders measures how many transactions a second so many writers commit. Each transaction sends a message. Nobody takes them.
 func Senders(ctx context.Context, admin string, way SendWay, writers int, duration time.Duration) (result Sending, err error) {
-	dsn, err := pgserver.CreateDatabase(ctx, admin)
+	site, remove, err := newSite(ctx, admin, 1, fmt.Sprintf("pool_max_conns=%d&pool_min_conns=%d", writers+5, writers+5))
 	if err != nil {
 		return result, err
 	}
-	defer func() { _ = pgserver.DropDatabase(context.WithoutCancel(ctx), admin, dsn) }()
-	pool, err := pgxpool.New(ctx, fmt.Sprintf("%s&pool_max_conns=%d&pool_min_conns=%d", dsn, writers+5, writers+5))
+	defer remove()
+	box, err := openTurns(ctx, site, 1)
 	if err != nil {
 		return result, err
 	}
-	defer pool.Close()
-	queue, err := turnsOf(1)(ctx, &Site{DSN: dsn, Pool: pool, Workers: 1})
-	if err != nil {
-		return result, err
-	}
-	defer queue.Close()
-	box, _ := queue.(*mailbox)
+	defer box.Close()
+	pool := site.Pool
 	if way.Awake {
 		if _, err := pool.Exec(ctx, "UPDATE pglatch_turns.mailboxes SET awake_until = 'infinity'"); err != nil {
 			return result, err
@@ -107,38 +98,15 @@ func Senders(ctx context.Context, admin string, way SendWay, writers int, durati
 	if err := pool.QueryRow(ctx, "SELECT array_agg(pid) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'").Scan(&pids); err != nil {
 		return result, err
 	}
-	server, client, err := processors(pids)
-	if err != nil {
-		return result, err
-	}
+	server, errServer := gauge.Processors(pids...)
+	client, errClient := gauge.OwnProcessor()
 	before, began := sent.Load(), time.Now()
 	if err := last(ctx, duration, failed); err != nil {
 		return result, err
 	}
 	took, n := time.Since(began), sent.Load()-before
-	serverAfter, clientAfter, err := processors(pids)
+	serverAfter, errServerAfter := gauge.Processors(pids...)
+	clientAfter, errClientAfter := gauge.OwnProcessor()
 	count := time.Duration(max(n, 1))
-	return Sending{float64(n) / took.Seconds(), (serverAfter - server) / count, (clientAfter - client) / count}, err
-}
-
-// processors returns how long the processors have worked for sessions, and for this process.
-func processors(pids []int) (server, client time.Duration, err error) {
-	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return 0, 0, err
-		}
-		_, rest, _ := strings.Cut(string(text), ") ")
-		fields := strings.Fields(rest)
-		for _, field := range fields[11:13] { // utime and stime: proc(5)
-			ticks, err := strconv.Atoi(field)
-			if err != nil {
-				return 0, 0, err
-			}
-			server += time.Duration(ticks) * 10 * time.Millisecond
-		}
-	}
-	var u syscall.Rusage
-	err = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return server, time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
+	return Sending{float64(n) / took.Seconds(), (serverAfter - server) / count, (clientAfter - client) / count}, errors.Join(errServer, errClient, errServerAfter, errClientAfter)
 }

@@ -1,3 +1,5 @@
+// Package queue has systems that handle messages of entities, and measures them doing the same work. Each message
+// becomes one row of a table, in the transaction that ends the message.
 package queue
 
 import (
@@ -6,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
 // A Message has a number that rises for each entity.
@@ -20,6 +24,27 @@ type Site struct {
 	Pool    *pgxpool.Pool
 	Workers int
 	began   time.Time
+}
+
+// newSite makes a database on a server. settings are those of its pool. remove drops the database.
+func newSite(ctx context.Context, admin string, workers int, settings string) (_ *Site, remove func(), err error) {
+	dsn, err := pgserver.CreateDatabase(ctx, admin)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := siteOn(ctx, dsn, workers, settings)
+	drop := func() { _ = pgserver.DropDatabase(context.WithoutCancel(ctx), admin, dsn) }
+	if err != nil {
+		drop()
+		return nil, nil, err
+	}
+	return s, func() { s.Pool.Close(); drop() }, nil
+}
+
+// siteOn opens a pool on a database.
+func siteOn(ctx context.Context, dsn string, workers int, settings string) (*Site, error) {
+	pool, err := pgxpool.New(ctx, dsn+"&"+settings)
+	return &Site{DSN: dsn, Pool: pool, Workers: workers, began: time.Now()}, err
 }
 
 // A System handles messages.
@@ -40,6 +65,23 @@ type Queue interface {
 	// failed. store writes the rows of its messages. ended is called after their commit.
 	Serve(ctx context.Context, began func([]Message) (left func()), ended func([]Message)) error
 	Close()
+}
+
+// inBatches calls flush with the messages of entities, numbers 1 to each, at most 5,000 at a time.
+func inBatches(entities, each int, flush func([]Message) error) error {
+	var all []Message
+	for n := range each {
+		for e := range entities {
+			all = append(all, Message{Entity: int64(e + 1), N: int64(n + 1)})
+			if len(all) == 5000 || n == each-1 && e == entities-1 {
+				if err := flush(all); err != nil {
+					return err
+				}
+				all = all[:0]
+			}
+		}
+	}
+	return nil
 }
 
 // store writes the row of each message.

@@ -21,19 +21,25 @@ type mailbox struct {
 }
 
 func turnsOf(batch int) func(context.Context, *Site) (Queue, error) {
-	return func(ctx context.Context, s *Site) (Queue, error) {
-		locker, err := advisory.Open(ctx, advisory.Config{DSN: s.DSN, LocksPerConn: 100})
-		if err != nil {
-			return nil, err
-		}
-		box, err := turns.Open(ctx, turns.Config{
-			Pool: s.Pool, Name: "bench", Namespace: entities, Locker: locker, Concurrency: s.Workers, Batch: batch, MaxDepth: 1 << 24,
-		})
-		if err == nil {
-			err = box.Migrate(ctx)
-		}
-		return &mailbox{box, s, locker}, err
+	return func(ctx context.Context, s *Site) (Queue, error) { return openTurns(ctx, s, batch) }
+}
+
+func openTurns(ctx context.Context, s *Site, batch int) (*mailbox, error) {
+	locker, err := advisory.Open(ctx, advisory.Config{DSN: s.DSN, LocksPerConn: 100})
+	if err != nil {
+		return nil, err
 	}
+	box, err := turns.Open(ctx, turns.Config{
+		Pool: s.Pool, Name: "bench", Namespace: entities, Locker: locker, Concurrency: s.Workers, Batch: batch, MaxDepth: 1 << 24,
+	})
+	if err == nil {
+		err = box.Migrate(ctx)
+	}
+	if err != nil {
+		locker.Close()
+		return nil, err
+	}
+	return &mailbox{box, s, locker}, nil
 }
 
 func (q *mailbox) Close() { q.locker.Close() }

@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/system"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/worker"
+	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
 )
 
 // A keeper is this program again, in a process that runs one server. It ends the server when
@@ -35,22 +37,8 @@ type running struct {
 const startUp = 3 * time.Minute
 
 func startKeeper(ctx context.Context, server system.Server) (*keeper, error) {
-	self, err := os.Executable()
+	cmd, in, out, err := worker.Spawn(context.WithoutCancel(ctx), string(server)) // killing the keeper would leave its server behind
 	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), self) // killing the keeper would leave its server behind
-	cmd.Env = append(os.Environ(), worker.RoleEnv+"="+string(server))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	k := &keeper{cmd: cmd, in: in}
@@ -83,7 +71,8 @@ func Keep(ctx context.Context, server system.Server, in io.Reader, out io.Writer
 	start := startRedis
 	if server != system.Redis {
 		start = func(_ context.Context, dir string) (running, func() error, error) {
-			return startEtcd(dir, server == system.EtcdNoFsync)
+			address, stop, err := etcdtest.Serve(etcdtest.Member{Dir: filepath.Join(dir, "etcd"), NoFsync: server == system.EtcdNoFsync})
+			return running{Address: address, PID: os.Getpid(), Version: etcdtest.Version()}, func() error { stop(); return nil }, err
 		}
 	}
 	r, stop, err := start(ctx, dir)

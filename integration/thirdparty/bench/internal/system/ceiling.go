@@ -180,8 +180,6 @@ func (c *ceiling) send() error {
 	return r.Err
 }
 
-func (c *ceiling) Footprint(ctx context.Context) (Footprint, error) {
-	return Sessions(ctx, c.env.Addresses[Postgres], c.env.Tag)
-}
+func (c *ceiling) Footprint(ctx context.Context) (Footprint, error) { return c.env.sessions(ctx) }
 
 func (c *ceiling) Close() error { return c.conn.Close(context.Background()) }

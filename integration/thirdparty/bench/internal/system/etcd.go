@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,27 +17,28 @@ import (
 // etcdConnections is the number of connections with which etcd made most cycles per second.
 const etcdConnections = 4
 
-// etcdClient has a session for each worker, on a few connections: a session does not exclude
-// itself.
+// etcdClient has a session for each worker, as a separate process would have, on a few
+// connections: a session does not exclude itself.
 type etcdClient struct {
-	pid      int
 	clients  []*clientv3.Client
 	sessions []*concurrency.Session
 }
 
+// etcdOpener opens a client of a server, or of a cluster with commas between the addresses.
 func etcdOpener(server Server) func(context.Context, Env) (Client, error) {
 	return func(ctx context.Context, env Env) (Client, error) {
-		c := &etcdClient{pid: env.PIDs[server]}
-		if err := c.dial(ctx, env.Addresses[server], max(env.Workers, 1)); err != nil {
-			return nil, errors.Join(err, c.Close())
+		c := new(etcdClient)
+		if err := c.dial(ctx, strings.Split(env.Addresses[server], ","), max(env.Workers, 1)); err != nil {
+			return nil, errors.Join(err, c.close())
 		}
-		return c, nil
+		footprint := Footprint{Connections: len(c.clients), PIDs: []int{env.PIDs[server]}}
+		return &peer{c.take, func(context.Context) (Footprint, error) { return footprint, nil }, c.close}, nil
 	}
 }
 
-func (c *etcdClient) dial(ctx context.Context, address string, workers int) error {
+func (c *etcdClient) dial(ctx context.Context, addresses []string, workers int) error {
 	for range min(etcdConnections, workers) {
-		client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: time.Minute, Logger: zap.NewNop()})
+		client, err := clientv3.New(clientv3.Config{Endpoints: addresses, DialTimeout: time.Minute, Logger: zap.NewNop()})
 		if err != nil {
 			return err
 		}
@@ -55,36 +57,13 @@ func (c *etcdClient) dial(ctx context.Context, address string, workers int) erro
 	return errors.Join(errs...)
 }
 
-func (c *etcdClient) Cycle(ctx context.Context, worker int, key uint32, held func()) error {
-	m := concurrency.NewMutex(c.sessions[worker], name(key))
-	if err := m.Lock(ctx); err != nil {
-		return err
-	}
-	held()
-	return m.Unlock(context.WithoutCancel(ctx))
+func (c *etcdClient) take(ctx context.Context, worker int, key uint32) (release, error) {
+	m := concurrency.NewMutex(c.sessions[worker], "/lock/"+strconv.FormatUint(uint64(key), 10))
+	return m.Unlock, m.Lock(ctx)
 }
 
-func name(key uint32) string { return "/lock/" + strconv.FormatUint(uint64(key), 10) }
-
-// owned is a lock of a session.
-type owned struct{ *concurrency.Mutex }
-
-func (c *etcdClient) Take(ctx context.Context, key uint32) (Held, error) {
-	m := concurrency.NewMutex(c.sessions[0], name(key))
-	if err := m.Lock(ctx); err != nil {
-		return nil, err
-	}
-	return owned{m}, nil
-}
-
-func (o owned) Release() error { return o.Unlock(context.Background()) }
-
-func (c *etcdClient) Footprint(context.Context) (Footprint, error) {
-	return Footprint{Connections: len(c.clients), PIDs: []int{c.pid}}, nil
-}
-
-// Close revokes the sessions' leases and thereby releases all remaining locks.
-func (c *etcdClient) Close() error {
+// close revokes the sessions' leases and thereby releases all remaining locks.
+func (c *etcdClient) close() error {
 	errs := make([]error, len(c.sessions))
 	var all sync.WaitGroup
 	for i, s := range c.sessions {

@@ -32,22 +32,8 @@ type Process struct {
 // Start starts this program again, as a worker. The caller must Close it. When ctx ends, the
 // worker is killed.
 func Start(ctx context.Context, o Open) (*Process, error) {
-	self, err := os.Executable()
+	cmd, in, out, err := Spawn(ctx, Role)
 	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), RoleEnv+"="+Role)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	p := &Process{cmd, in, json.NewEncoder(in), json.NewDecoder(out)}
@@ -55,6 +41,24 @@ func Start(ctx context.Context, o Open) (*Process, error) {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
+}
+
+// Spawn starts this program again in a role. When ctx ends, the process is killed.
+func Spawn(ctx context.Context, role string) (cmd *exec.Cmd, in io.WriteCloser, out io.Reader, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	cmd = exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), RoleEnv+"="+role)
+	cmd.Stderr = os.Stderr
+	if in, err = cmd.StdinPipe(); err != nil {
+		return nil, nil, nil, err
+	}
+	if out, err = cmd.StdoutPipe(); err != nil {
+		return nil, nil, nil, err
+	}
+	return cmd, in, out, cmd.Start()
 }
 
 // Time limits of calls that have no duration of their own.

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"strconv"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/exclusion"
+	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/system"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/workload"
 )
@@ -81,11 +82,9 @@ func (w *served) answer(ctx context.Context, r request) (a reply, err error) {
 }
 
 func (w *served) open(ctx context.Context, o Open) (err error) {
-	i := slices.IndexFunc(system.All(), func(s system.System) bool { return s.Name == o.System })
-	if i < 0 {
-		return fmt.Errorf("there is no system %q", o.System)
+	if w.kind, err = system.Find(o.System); err != nil {
+		return err
 	}
-	w.kind = system.All()[i]
 	if w.table, err = exclusion.Open(o.Table); err != nil {
 		return err
 	}
@@ -99,9 +98,9 @@ func (w *served) finish(ctx context.Context) (a reply, err error) {
 	if err != nil {
 		return a, err
 	}
-	a.Cost = &Cost{Connections: footprint.Connections, RSSBytes: resident("self", "VmRSS")}
+	a.Cost = &Cost{Connections: footprint.Connections, RSSBytes: gauge.Memory("self", "VmRSS")}
 	for _, pid := range footprint.PIDs {
-		a.Cost.ServerBytes += resident(fmt.Sprint(pid), "RssAnon")
+		a.Cost.ServerBytes += gauge.Memory(strconv.Itoa(pid), "RssAnon")
 	}
 	if guarded, ok := w.client.(system.Guarded); ok && w.kind.Ours {
 		err = guarded.Guards(ctx)

@@ -50,7 +50,7 @@ func table(t *testing.T) *exclusion.Table {
 
 func TestALoadCountsItsCyclesAndMeasuresEach(t *testing.T) {
 	t.Parallel()
-	for _, keys := range []workload.Keys{workload.Random, workload.Hot, workload.Zipf} {
+	for _, keys := range []workload.Keys{workload.Random, workload.Hot, workload.Own, workload.Zipf} {
 		load := workload.Load{Keys: keys, Workers: 8, Duration: 50 * time.Millisecond, Waits: keys == workload.Zipf, Work: keys == workload.Zipf}
 		s, err := load.Run(t.Context(), new(local), table(t))
 		require.NoError(t, err, keys)

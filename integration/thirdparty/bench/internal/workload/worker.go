@@ -29,7 +29,7 @@ type worker struct {
 }
 
 func newWorker(l Load, number int, client system.Client, table *exclusion.Table, cancel context.CancelCauseFunc) *worker {
-	return &worker{load: l, number: number, client: client, table: table, cancel: cancel, pick: l.Keys.picker()}
+	return &worker{load: l, number: number, client: client, table: table, cancel: cancel, pick: l.Keys.picker(number)}
 }
 
 // run works for the load's duration from now on: on a busy machine it may begin after the others.
