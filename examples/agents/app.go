@@ -9,18 +9,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/middleware/echov4"
 	"github.com/pglatch/pglatch/monitor"
-	monitorecho "github.com/pglatch/pglatch/monitor/echov4"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -91,6 +89,8 @@ type App struct {
 
 	lifetime   context.Context // ends with Close
 	end        context.CancelFunc
+	streaming  context.Context // ends when streams of events must end, at the latest with lifetime
+	endStreams context.CancelFunc
 	background sync.WaitGroup // deferred stops and summaries
 }
 
@@ -113,6 +113,7 @@ func Open(ctx context.Context, config Config) (*App, error) {
 	}
 	a := &App{config: config, calls: rate.NewLimiter(1, 60)}
 	a.lifetime, a.end = context.WithCancel(context.Background())
+	a.streaming, a.endStreams = context.WithCancel(a.lifetime)
 	if err := a.open(ctx); err != nil {
 		a.Close()
 		return nil, fmt.Errorf("agents: %w", err)
@@ -122,9 +123,6 @@ func Open(ctx context.Context, config Config) (*App, error) {
 
 // open acquires the resources that Close releases.
 func (a *App) open(ctx context.Context) (err error) {
-	if a.config.DSN == "" {
-		return errors.New("DSN is empty: set it to the URL of a PostgreSQL database")
-	}
 	if err := a.tokens.replace(a.config.Tokens); err != nil {
 		return err
 	}
@@ -149,7 +147,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.monitor, err = monitor.Open(monitor.Config{
-		DSN: a.config.DSN, Namespaces: names, HeldSince: a.heldSince, Logger: a.config.Logger,
+		DSN: a.config.DSN, Namespaces: names, Logger: a.config.Logger,
 		Authorize: monitor.AllowAll, // the program's tokens already protect all routes
 	})
 	if err != nil {
@@ -168,16 +166,6 @@ func (a *App) open(ctx context.Context) (err error) {
 	return a.routes()
 }
 
-// heldSince returns, for the monitor, since when this process has held the lock.
-func (a *App) heldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
-	for lock := range a.locker.Held() {
-		if lock.PID == pid && slices.ContainsFunc(lock.Keys, func(key namespace.Key) bool { return key.Tag() == tag }) {
-			return lock.Since, true
-		}
-	}
-	return time.Time{}, false
-}
-
 // ReplaceTokens replaces the tokens of Config.Tokens from the next request on. On an error nothing changes. Replacing
 // existing tokens with none is an error.
 func (a *App) ReplaceTokens(tokens []string) error { return a.tokens.replace(tokens) }
@@ -186,7 +174,6 @@ func (a *App) ReplaceTokens(tokens []string) error { return a.tokens.replace(tok
 func (a *App) Close() {
 	a.end()
 	a.background.Wait()
-	a.broadcaster.close()
 	if a.monitor != nil {
 		a.monitor.Close()
 	}
@@ -210,92 +197,23 @@ func (a *App) later(what string, fn func(ctx context.Context) error) {
 // Serve answers requests on listener and runs the background workers until ctx ends. Then it waits at most 10 s for
 // running requests. It closes listener.
 func (a *App) Serve(ctx context.Context, listener net.Listener) error {
-	ctx, stop := context.WithCancel(ctx)
-	server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 10 * time.Second}
-	server.RegisterOnShutdown(a.broadcaster.close) // without this, streams of events would not end
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
+	running, ctx := errgroup.WithContext(ctx)
 	for _, w := range a.workers {
-		running.Go(func() { w.run(ctx, a.config.WorkerInterval) })
+		running.Go(func() error { w.run(ctx, a.config.WorkerInterval); return nil })
 	}
-	shutdown := make(chan error, 1)
-	running.Go(func() {
+	server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	server.RegisterOnShutdown(a.endStreams) // Shutdown waits for them
+	running.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	running.Go(func() error {
 		<-ctx.Done()
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		shutdown <- server.Shutdown(grace)
+		return server.Shutdown(grace)
 	})
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return <-shutdown
-}
-
-// Handler returns the App's HTTP interface.
-func (a *App) Handler() http.Handler { return a.echo }
-
-func (a *App) routes() error {
-	a.echo = echo.New()
-	a.echo.Use(a.tokens.authorize)
-	a.echo.HTTPErrorHandler = func(err error, c echo.Context) {
-		if _, told := errors.AsType[*echo.HTTPError](err); !told { // the client gets a bare 500
-			a.config.Logger.Warn("request_failed", slog.String("path", c.Path()), slog.Any("error", err))
-		}
-		a.echo.DefaultHTTPErrorHandler(err, c)
-	}
-	for name, hook := range a.hooks() {
-		locked, err := echov4.LockConfig{
-			Locker:     a.locker,
-			Key:        func(c echo.Context) (namespace.Key, error) { return a.correlate(c, name) },
-			Label:      name,
-			ShowHolder: true, // a client that can call hooks may know the replicas
-			Logger:     a.config.Logger,
-		}.ToMiddleware()
-		if err != nil {
-			return err
-		}
-		a.echo.POST("/hook/"+name, a.serveHook(name, hook), locked)
-	}
-	a.echo.GET("/hook/status", a.serveStatus)
-	a.echo.GET("/api/events", a.serveEvents)
-	a.echo.POST("/api/handoff", a.serveHandoff)
-	if a.config.ConfigPath != "" {
-		a.echo.PATCH("/api/config", configEditor(a.config.ConfigPath).serve)
-	}
-	monitorecho.Register(a.echo, "", a.monitor)
-	return nil
-}
-
-// A Status is the answer to /hook/status.
-type Status struct {
-	Replica      string `json:"replica"`
-	ActiveAgents int    `json:"active_agents"`
-	LocksHeld    int    `json:"locks_held"` // by this replica
-}
-
-// serveStatus reads only, so it neither takes a lock nor waits for one.
-func (a *App) serveStatus(c echo.Context) error {
-	ids, err := a.ids(c.Request().Context(), active)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, Status{a.config.Replica, len(ids), a.locker.Stats().Held})
-}
-
-// serveEvents sends the events of this replica until the client leaves or the App closes.
-func (a *App) serveEvents(c echo.Context) error {
-	events, leave := a.broadcaster.subscribe()
-	defer leave()
-	defer context.AfterFunc(c.Request().Context(), leave)()
-	w := c.Response()
-	w.Header().Set(echo.HeaderContentType, "text/event-stream")
-	w.Flush()
-	for e := range events {
-		if _, err := fmt.Fprintf(w, "data: {\"agent_id\":%d,\"hook\":%q}\n\n", e.agentID, e.hook); err != nil {
-			break // the client left
-		}
-		w.Flush()
-	}
-	return nil
+	return running.Wait()
 }

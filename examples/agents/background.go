@@ -15,9 +15,8 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// A workFunc works on an agent and its newest command, which is nil if there is none. Both
-// were read under the agent's lock. It returns the turns that it wrote, to be summarised after
-// the commit.
+// A workFunc works on an agent and its newest command, which is nil if there is none. Both were read under the agent's
+// lock. It returns the turns that it wrote, to be summarised after the commit.
 type workFunc func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) (turns []int64, err error)
 
 // A worker visits all agents again and again. All replicas run the same workers. The agent's
@@ -36,9 +35,8 @@ func (a *App) worker(name string, work workFunc) *worker {
 // A tally counts the agents of a cycle.
 type tally struct{ done, skipped int }
 
-// cycle visits the agents once. It locks, reads, works on, commits and unlocks each agent
-// before the next. It skips an agent that is locked elsewhere until the next cycle. An error
-// with one agent does not affect the others.
+// cycle visits the agents once. It locks, reads, works on, commits and unlocks each agent before the next. It skips an
+// agent that is locked elsewhere until the next cycle. An error with one agent does not affect the others.
 func (w *worker) cycle(ctx context.Context) (t tally, err error) {
 	ids, err := w.find(ctx)
 	if err != nil {
@@ -49,7 +47,7 @@ func (w *worker) cycle(ctx context.Context) (t tally, err error) {
 		var turns []int64
 		ran, err := w.locker.With(advisory.Options{Label: w.name}).DoOrSkip(ctx, Agents.ID(int64(id)), func(ctx context.Context) error {
 			return inTx(ctx, w.pool, func(tx pgx.Tx) error { // commits before the lock is released
-				agent, newest, err := readAgent(ctx, tx, id)
+				agent, newest, err := readAgent(ctx, tx, id, newestCommand)
 				if err != nil {
 					return err
 				}
@@ -71,7 +69,6 @@ func (w *worker) cycle(ctx context.Context) (t tally, err error) {
 	return t, errors.Join(failed...)
 }
 
-// run repeats cycle until ctx ends.
 func (w *worker) run(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -134,27 +131,18 @@ func (a *App) watchdog() *worker {
 // deferredStop completes a command whose agent stopped before its answer was in the
 // transcript, and reports whether it did.
 //
-// It waits without the lock, so that other hooks can take it. Everything read before the
+// It waits without the lock, so that other hooks can take it. Except for what never changes, everything read before the
 // lock is therefore stale: session-end may have completed the command meanwhile.
 //
 // Nothing else repeats this work, so deferredStop tries again when the lock is busy or lost,
 // until the stop is done or ctx ends. A deferred stop dies with its process. Then the reaper
 // completes the command when the agent has been silent for AgentTimeout.
-func (a *App) deferredStop(ctx context.Context, agentID int32, commandID int64) (completed bool, err error) {
+func (a *App) deferredStop(ctx context.Context, stopped *Agent, open *Command) (completed bool, err error) {
 	for range a.config.StopTries {
 		if err := pause(ctx, a.config.StopPause); err != nil {
 			return false, err
 		}
-		var answered bool
-		err := inTx(ctx, a.pool, func(tx pgx.Tx) error {
-			agent, command, err := readBoth(ctx, tx, agentID, commandID)
-			if err != nil {
-				return err
-			}
-			lines, err := a.transcript(agent)
-			answered = a.answered(command, lines)
-			return err
-		})
+		answered, err := a.answered(stopped, open)
 		if err != nil {
 			return false, err
 		}
@@ -164,9 +152,9 @@ func (a *App) deferredStop(ctx context.Context, agentID int32, commandID int64) 
 	}
 	for {
 		var turns []int64
-		err = a.locker.With(advisory.Options{Label: "deferred_stop"}).Do(ctx, Agents.ID(int64(agentID)), func(ctx context.Context) error {
+		err = a.locker.With(advisory.Options{Label: "deferred_stop"}).Do(ctx, Agents.ID(int64(stopped.ID)), func(ctx context.Context) error {
 			return inTx(ctx, a.pool, func(tx pgx.Tx) error {
-				agent, command, err := readBoth(ctx, tx, agentID, commandID)
+				agent, command, err := readAgent(ctx, tx, stopped.ID, open.ID)
 				if completed = err == nil && command.open(); !completed {
 					return err
 				}
@@ -181,7 +169,7 @@ func (a *App) deferredStop(ctx context.Context, agentID int32, commandID int64) 
 		if !contended(err) {
 			return false, err
 		}
-		a.config.Logger.InfoContext(ctx, "deferred_stop_retried", slog.Int("agent_id", int(agentID)), slog.Any("error", err))
+		a.config.Logger.InfoContext(ctx, "deferred_stop_retried", slog.Int("agent_id", int(stopped.ID)), slog.Any("error", err))
 		if err := pause(ctx, a.config.WorkerInterval); err != nil {
 			return false, err
 		}
@@ -203,17 +191,6 @@ func pause(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// readBoth returns the current state of an agent and of one of its commands.
-func readBoth(ctx context.Context, tx pgx.Tx, agentID int32, commandID int64) (*Agent, *Command, error) {
-	agent, _, err := readAgent(ctx, tx, agentID)
-	if err != nil {
-		return nil, nil, err
-	}
-	rows, _ := tx.Query(ctx, `SELECT `+commandColumns+` FROM hooks.commands WHERE id = $1`, commandID)
-	command, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[Command])
-	return agent, command, err
-}
-
 // summarise starts writing the summaries of committed turns, one after the other: each
 // occupies a connection of the work pool during its model call.
 func (a *App) summarise(turns []int64) {
@@ -233,10 +210,9 @@ func (a *App) summarise(turns []int64) {
 // lockNotAvailable is SQLSTATE 55P03: NOWAIT fails with it instead of waiting.
 const lockNotAvailable = "55P03"
 
-// summariseTurn returns the turn's summary, and writes it if there is none. If another session is
-// writing it or the rate limit is reached, ok is false and the model is not called. The row
-// is locked during the call: model calls are expensive, and nothing else wants to change a
-// turn.
+// summariseTurn returns the turn's summary, and writes it if there is none. If another session is writing it or the
+// rate limit is reached, ok is false and the model is not called. The row is locked during the call: model calls are
+// expensive, and nothing else wants to change a turn.
 func (a *App) summariseTurn(ctx context.Context, turn int64) (summary string, ok bool, err error) {
 	err = inTx(ctx, a.pool, func(tx pgx.Tx) error {
 		var text string

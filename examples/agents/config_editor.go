@@ -111,7 +111,7 @@ func (e configEditor) serve(c echo.Context) error {
 	var patch map[string]any
 	body := http.MaxBytesReader(c.Response(), c.Request().Body, maxBody)
 	if err := json.NewDecoder(body).Decode(&patch); err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, "the body is not a JSON object")
+		return refuse(http.StatusBadRequest, "the body is not a JSON object")
 	}
 	config, err := e.edit(func(config map[string]any) { merge(config, patch) })
 	if err != nil {

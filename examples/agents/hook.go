@@ -3,7 +3,6 @@ package agents
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/labstack/echo/v4"
 
-	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/middleware"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -67,19 +65,11 @@ func (a *App) correlate(c echo.Context, name string) (namespace.Key, error) {
 			return namespace.Key{}, fmt.Errorf("agents: register session: %w", err)
 		}
 	}
-	h.agentID, err = a.agentOf(ctx, h.SessionID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return namespace.Key{}, refuse(http.StatusNotFound, "no agent has this session_id: session-start registers one")
-	}
-	if err != nil {
-		return namespace.Key{}, fmt.Errorf("agents: correlate session: %w", err)
+	if h.agentID, err = a.agentOf(ctx, h.SessionID); err != nil {
+		return namespace.Key{}, err
 	}
 	c.Set(hookKey, h)
 	return Agents.ID(int64(h.agentID)), nil
-}
-
-func refuse(status int, detail string) error {
-	return &middleware.RequestError{Status: status, Title: http.StatusText(status), Detail: detail}
 }
 
 // serveHook answers a hook, under the agent's lock.
@@ -109,7 +99,7 @@ func (a *App) serveHook(name string, hook hookFunc) echo.HandlerFunc {
 // process does the work of a hook and returns skills for the agent.
 func (a *App) process(ctx context.Context, name string, h *Hook, hook hookFunc) (skills string, err error) {
 	err = inTx(ctx, a.pool, func(tx pgx.Tx) (err error) {
-		if h.agent, h.command, err = readAgent(ctx, tx, h.agentID); err != nil {
+		if h.agent, h.command, err = readAgent(ctx, tx, h.agentID, newestCommand); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `UPDATE hooks.agents SET last_seen_at = now() WHERE id = $1`, h.agentID); err != nil {
@@ -123,7 +113,7 @@ func (a *App) process(ctx context.Context, name string, h *Hook, hook hookFunc) 
 	a.summarise(h.turns)
 	if h.deferred {
 		a.later("deferred_stop", func(ctx context.Context) error {
-			_, err := a.deferredStop(ctx, h.agentID, h.command.ID)
+			_, err := a.deferredStop(ctx, h.agent, h.command)
 			return err
 		})
 	}
@@ -166,7 +156,7 @@ func userPromptSubmit(ctx context.Context, tx pgx.Tx, h *Hook) (err error) {
 		h.command, err = newCommand(ctx, tx, h.agent)
 	}
 	if err == nil {
-		_, err = addTurn(ctx, tx, h.command, "user", h.Prompt)
+		err = addTurn(ctx, tx, h.command, "user", h.Prompt)
 	}
 	return err
 }
@@ -176,12 +166,9 @@ func (a *App) stop(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	if !h.command.open() {
 		return nil
 	}
-	lines, err := a.transcript(h.agent)
-	if err != nil {
+	answered, err := a.answered(h.agent, h.command)
+	if h.deferred = !answered; h.deferred || err != nil {
 		return err
-	}
-	if h.deferred = !a.answered(h.command, lines); h.deferred {
-		return nil
 	}
 	h.turns, err = a.complete(ctx, tx, h.agent, h.command)
 	return err
@@ -200,15 +187,14 @@ func awaitInput(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	if !h.command.open() {
 		return nil
 	}
-	if _, err := addTurn(ctx, tx, h.command, "agent", h.Message); err != nil {
+	if err := addTurn(ctx, tx, h.command, "agent", h.Message); err != nil {
 		return err
 	}
 	return setState(ctx, tx, h.command, AwaitingInput)
 }
 
-// useTool records that the agent works, and captures its output so far. Two concurrent hooks
-// capture each line once, because the agent's lock lets them count the lines one after the
-// other.
+// useTool records that the agent works, and captures its output so far. Two concurrent hooks capture each line once,
+// because the agent's lock lets them count the lines one after the other.
 func (a *App) useTool(ctx context.Context, tx pgx.Tx, h *Hook) (err error) {
 	if !h.command.open() {
 		return nil
@@ -245,78 +231,4 @@ func (a *App) inject(ctx context.Context, agent *Agent) (skills string, err erro
 		return "", err
 	}
 	return skills, nil
-}
-
-// A Handoff moves the open command of one session's agent to another session's agent.
-type Handoff struct {
-	From string `json:"from"`
-	To   string `json:"to"`
-}
-
-// errNoHandoff means that there is nothing to hand off, or that the other agent is busy or has ended.
-var errNoHandoff = errors.New("from has no open command, to has one, or to has ended")
-
-// handOff completes the open command of one agent, opens a command with the same words at the other, and returns its id.
-func handOff(ctx context.Context, tx pgx.Tx, from, to int32) (commandID int64, err error) {
-	_, command, err := readAgent(ctx, tx, from)
-	if err != nil {
-		return 0, err
-	}
-	heir, busy, err := readAgent(ctx, tx, to)
-	if err != nil {
-		return 0, err
-	}
-	if !command.open() || busy.open() || heir.EndedAt != nil {
-		return 0, errNoHandoff
-	}
-	next, err := newCommand(ctx, tx, heir)
-	if err != nil {
-		return 0, err
-	}
-	_, err = tx.Exec(ctx, `INSERT INTO hooks.turns (command_id, actor, text)
-		SELECT $2, actor, text FROM hooks.turns WHERE command_id = $1 AND actor = 'user' ORDER BY id`, command.ID, next.ID)
-	if err != nil {
-		return 0, err
-	}
-	return next.ID, setState(ctx, tx, command, Complete)
-}
-
-// serveHandoff answers a Handoff with the command's id. Two agents change, so it holds both locks. AcquireAll takes them
-// in a fixed order, so that hand-offs in opposite directions cannot deadlock.
-func (a *App) serveHandoff(c echo.Context) error {
-	var h Handoff
-	ctx, body := c.Request().Context(), http.MaxBytesReader(c.Response(), c.Request().Body, maxBody)
-	if err := json.NewDecoder(body).Decode(&h); err != nil || h.From == h.To {
-		return echo.NewHTTPError(http.StatusBadRequest, "send the sessions from and to, two of them")
-	}
-	from, fromErr := a.agentOf(ctx, h.From)
-	to, toErr := a.agentOf(ctx, h.To)
-	if err := errors.Join(fromErr, toErr); errors.Is(err, pgx.ErrNoRows) {
-		return echo.NewHTTPError(http.StatusNotFound, "no agent has this session")
-	} else if err != nil {
-		return err
-	}
-	lock, err := a.locker.With(advisory.Options{Label: "handoff"}).AcquireAll(ctx, Agents.ID(int64(from)), Agents.ID(int64(to)))
-	if errors.Is(err, advisory.ErrTimeout) {
-		return echo.NewHTTPError(http.StatusLocked, "somebody else works on one of the agents")
-	}
-	if errors.Is(err, advisory.ErrUnavailable) {
-		return echo.NewHTTPError(http.StatusServiceUnavailable, "the locks are not available").SetInternal(err)
-	}
-	if err != nil {
-		return err
-	}
-	var id int64
-	err = inTx(lock.Context(), a.pool, func(tx pgx.Tx) (err error) {
-		id, err = handOff(lock.Context(), tx, from, to)
-		return err
-	})
-	err = errors.Join(err, lock.Release()) // Release reports a lost lock
-	if errors.Is(err, errNoHandoff) {
-		return echo.NewHTTPError(http.StatusConflict, errNoHandoff.Error())
-	}
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, map[string]int64{"command_id": id})
 }

@@ -37,19 +37,6 @@ func TestScenario_ConcurrentHooksForSameAgent(t *testing.T) {
 	assert.Equal(t, "one two", said(db))
 }
 
-func TestScenario_HooksForDifferentAgents(t *testing.T) {
-	t.Parallel()
-	_, a, b := pair(t, Config{})
-	release := a.stall(1)
-	stalled := a.send("pre-tool-use", Hook{SessionID: "x"})
-	a.holds()
-	a.call("pre-tool-use", Hook{SessionID: "y"})
-	b.call("pre-tool-use", Hook{SessionID: "y"})
-	assert.Empty(t, stalled)
-	release()
-	done(t, stalled)
-}
-
 func TestScenario_ReadOnlyHookRoute(t *testing.T) {
 	t.Parallel()
 	_, a, _ := pair(t, Config{})
@@ -130,24 +117,6 @@ func TestACommandGoesThroughItsStates(t *testing.T) {
 	assert.Equal(t, "x", dbtest.Ask[string](db, `SELECT session_id FROM hooks.agents WHERE ended_at IS NOT NULL`))
 	a.call("session-start", hook)
 	assert.Zero(t, dbtest.Ask[int](db, `SELECT count(*) FROM hooks.agents WHERE ended_at IS NOT NULL`), "a session can be resumed")
-}
-
-func TestAHookThatLostItsLockCommitsNothing(t *testing.T) {
-	t.Parallel()
-	db, a, _ := pair(t, Config{})
-	release := a.stall(1)
-	hook := a.send("user-prompt-submit", Hook{SessionID: "x", Prompt: "late"})
-	a.holds()
-	db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
-	await.Until(t, await.Patience, func() bool { return a.locker.Stats().Lost == 1 }, "the loss is known")
-	release()
-	y := <-hook
-	assert.Equal(t, http.StatusServiceUnavailable, y.Status, y.Body)
-	var p middleware.ProblemError
-	y.Decode(&p)
-	assert.Equal(t, middleware.TypeLost, p.Type)
-	assert.Empty(t, said(db))
 }
 
 func (r *replica) handOff(from, to string) int {

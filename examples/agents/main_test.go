@@ -226,7 +226,7 @@ func TestScenario_QueryAdvisoryLocks(t *testing.T) {
 			return false
 		}
 		since, _ := list.Locks[0]["held_since"].(map[string]any) // if the program's answer comes late, this is the server's guess
-		return since["source"] == "library"
+		return since["source"] == "process"
 	}, "a holder, which says since when, and a waiter")
 	release()
 	done(t, hook)

@@ -27,19 +27,13 @@ type event struct {
 type broadcaster struct {
 	mu      sync.Mutex
 	clients map[chan event]bool
-	closed  bool
 }
 
-// subscribe returns a channel of the events from now on. Both leave and close close it. A client that reads too slowly
-// misses events.
+// subscribe returns a channel of the events until leave. A client that reads too slowly misses events.
 func (b *broadcaster) subscribe() (events <-chan event, leave func()) {
 	c := make(chan event, 16)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
-		close(c)
-		return c, func() {}
-	}
 	if b.clients == nil {
 		b.clients = map[chan event]bool{}
 	}
@@ -47,10 +41,7 @@ func (b *broadcaster) subscribe() (events <-chan event, leave func()) {
 	return c, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.clients[c] {
-			delete(b.clients, c)
-			close(c)
-		}
+		delete(b.clients, c)
 	}
 }
 
@@ -64,16 +55,6 @@ func (b *broadcaster) publish(e event) {
 		default:
 		}
 	}
-}
-
-// close disconnects all clients.
-func (b *broadcaster) close() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for c := range b.clients {
-		close(c)
-	}
-	b.clients, b.closed = nil, true
 }
 
 // A memo remembers up to 10,000 values. Then it forgets all.
@@ -149,11 +130,11 @@ func (s *tokenStore) authorize(next echo.HandlerFunc) echo.HandlerFunc {
 		scheme, token, _ := strings.Cut(r.Header.Get(echo.HeaderAuthorization), " ")
 		known, open := s.known(token)
 		if open && monitor.LoopbackOnly(r, monitor.ActionView) != nil {
-			return echo.NewHTTPError(http.StatusForbidden, "without tokens only this host is answered, and not through a proxy: set Config.Tokens")
+			return refuse(http.StatusForbidden, "without tokens only this host is answered, and not through a proxy: set Config.Tokens")
 		}
 		if !open && (!known || !strings.EqualFold(scheme, "Bearer")) {
 			c.Response().Header().Set(echo.HeaderWWWAuthenticate, "Bearer")
-			return echo.NewHTTPError(http.StatusUnauthorized, "send one of the program's bearer tokens")
+			return refuse(http.StatusUnauthorized, "send one of the program's bearer tokens")
 		}
 		return next(c)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"strings"
 	"time"
 
@@ -16,14 +17,10 @@ import (
 //go:embed schema.sql
 var schema string
 
-// inTx runs fn in a transaction and commits it, unless ctx has ended. With the context of a
-// lock, a process that is stopped and resumes after the lock was lost changes nothing. The
-// check comes right before the commit, so a stop between the two goes unnoticed. A write that
-// must never come late needs a guarded transaction or a fencing token.
+// inTx runs fn in a transaction and commits it, unless ctx has ended. With the context of a lock, a process that is
+// stopped and resumes after the lock was lost changes nothing. The check comes right before the commit, so a stop
+// between the two goes unnoticed. A write that must never come late needs a guarded transaction or a fencing token.
 func inTx(ctx context.Context, pool *pgxpool.Pool, fn func(tx pgx.Tx) error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if err := fn(tx); err != nil {
 			return err
@@ -65,20 +62,23 @@ func (c *Command) open() bool { return c != nil && c.State != Complete }
 
 const commandColumns = `id, agent_id, state, transcript_from`
 
-// readAgent reads the agent and its newest command, which is nil if it has none. Without such an agent it returns
+// newestCommand selects the newest command of an agent.
+const newestCommand = 0
+
+// readAgent reads the agent and one of its commands, which is nil if there is none. Without such an agent it returns
 // pgx.ErrNoRows.
-func readAgent(ctx context.Context, tx pgx.Tx, id int32) (*Agent, *Command, error) {
+func readAgent(ctx context.Context, tx pgx.Tx, id int32, commandID int64) (*Agent, *Command, error) {
 	rows, _ := tx.Query(ctx, `SELECT id, session_id, pid, ended_at, prompt_injected_at, transcript_lines FROM hooks.agents WHERE id = $1`, id)
 	agent, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[Agent])
 	if err != nil {
 		return nil, nil, err
 	}
-	rows, _ = tx.Query(ctx, `SELECT `+commandColumns+` FROM hooks.commands WHERE agent_id = $1 ORDER BY id DESC LIMIT 1`, id)
-	newest, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[Command])
+	rows, _ = tx.Query(ctx, `SELECT `+commandColumns+` FROM hooks.commands WHERE agent_id = $1 AND $2::bigint IN (0, id) ORDER BY id DESC LIMIT 1`, id, commandID)
+	command, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[Command])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return agent, nil, nil
 	}
-	return agent, newest, err
+	return agent, command, err
 }
 
 const active = `ended_at IS NULL`
@@ -89,15 +89,20 @@ func (a *App) ids(ctx context.Context, condition string, args ...any) ([]int32, 
 	return pgx.CollectRows(rows, pgx.RowTo[int32])
 }
 
-// agentOf returns the id of a session's agent, or pgx.ErrNoRows.
+// agentOf returns the id of a session's agent, or the error that answers with 404.
 func (a *App) agentOf(ctx context.Context, session string) (id int32, err error) {
 	if id, ok := a.sessions.find(session); ok {
 		return id, nil
 	}
-	if err = a.pool.QueryRow(ctx, `SELECT id FROM hooks.agents WHERE session_id = $1`, session).Scan(&id); err == nil {
-		a.sessions.add(session, id)
+	err = a.pool.QueryRow(ctx, `SELECT id FROM hooks.agents WHERE session_id = $1`, session).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, refuse(http.StatusNotFound, "no agent has this session_id: session-start registers one")
 	}
-	return id, err
+	if err != nil {
+		return 0, fmt.Errorf("agents: correlate session: %w", err)
+	}
+	a.sessions.add(session, id)
+	return id, nil
 }
 
 // endAgent marks an agent as ended and completes its newest command.
@@ -109,7 +114,6 @@ func endAgent(ctx context.Context, tx pgx.Tx, a *Agent, newest *Command) error {
 	return err
 }
 
-// newCommand opens a command of the agent.
 func newCommand(ctx context.Context, tx pgx.Tx, a *Agent) (*Command, error) {
 	rows, _ := tx.Query(ctx, `INSERT INTO hooks.commands (agent_id, transcript_from) VALUES ($1, $2) RETURNING `+commandColumns, a.ID, a.TranscriptLines)
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[Command])
@@ -122,10 +126,10 @@ func setState(ctx context.Context, tx pgx.Tx, c *Command, state string) error {
 	return err
 }
 
-// addTurn records what the user or the agent said and returns the turn's id.
-func addTurn(ctx context.Context, tx pgx.Tx, c *Command, actor, text string) (id int64, err error) {
-	err = tx.QueryRow(ctx, `INSERT INTO hooks.turns (command_id, actor, text) VALUES ($1, $2, $3) RETURNING id`, c.ID, actor, text).Scan(&id)
-	return id, err
+// addTurn records what the user or the agent said.
+func addTurn(ctx context.Context, tx pgx.Tx, c *Command, actor, text string) error {
+	_, err := tx.Exec(ctx, `INSERT INTO hooks.turns (command_id, actor, text) VALUES ($1, $2, $3)`, c.ID, actor, text)
+	return err
 }
 
 // transcript returns the complete lines of an agent's transcript; none if there is no file yet.
@@ -142,8 +146,9 @@ func (a *App) transcript(agent *Agent) ([]string, error) {
 }
 
 // answered reports whether the transcript has an answer to the command. Without transcripts it reports true.
-func (a *App) answered(c *Command, lines []string) bool {
-	return a.config.Transcripts == nil || len(lines) > c.TranscriptFrom
+func (a *App) answered(agent *Agent, c *Command) (bool, error) {
+	lines, err := a.transcript(agent)
+	return a.config.Transcripts == nil || len(lines) > c.TranscriptFrom, err
 }
 
 // catchUp makes turns of the new lines of the agent's transcript and returns their ids.
@@ -152,12 +157,10 @@ func (a *App) catchUp(ctx context.Context, tx pgx.Tx, agent *Agent, c *Command) 
 	if err != nil || c == nil || len(lines) <= agent.TranscriptLines {
 		return nil, err
 	}
-	for _, line := range lines[agent.TranscriptLines:] {
-		id, err := addTurn(ctx, tx, c, "agent", line)
-		if err != nil {
-			return nil, err
-		}
-		turns = append(turns, id)
+	rows, _ := tx.Query(ctx, `INSERT INTO hooks.turns (command_id, actor, text) SELECT $1, 'agent', line
+		FROM unnest($2::text[]) WITH ORDINALITY AS l (line, n) ORDER BY n RETURNING id`, c.ID, lines[agent.TranscriptLines:])
+	if turns, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil {
+		return nil, err
 	}
 	agent.TranscriptLines = len(lines)
 	_, err = tx.Exec(ctx, `UPDATE hooks.agents SET transcript_lines = $2 WHERE id = $1`, agent.ID, agent.TranscriptLines)

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,18 +20,17 @@ import (
 	"github.com/pglatch/pglatch/turns"
 )
 
-// Conversations are the keys of the conversations. Code that takes the lock of a conversation by hand excludes its turns.
-var Conversations = namespace.Must(8, "conversation")
+// The kinds of things that the program locks. Code that takes the lock of a conversation by hand excludes its turns.
+var (
+	Conversations = namespace.Must(8, "conversation")
+	schemas       = namespace.Must(9, "schema")
+)
 
 //go:embed schema.sql
 var schema string
 
-// Messages that a replica logs.
-const (
-	LogThinking = "thinking"
-	LogReplied  = "replied"
-	LogStopped  = "stopped"
-)
+// LogThinking is the message that a replica logs when a turn calls the model.
+const LogThinking = "thinking"
 
 // A Config describes a replica.
 type Config struct {
@@ -80,7 +82,7 @@ func (s *Service) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { // replicas that start at once take turns
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext('replies'))`); err != nil {
+		if err := advisory.LockTx(ctx, tx, advisory.TxOptions{Wait: time.Minute}, schemas.ID(1)); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, schema)
@@ -94,8 +96,16 @@ func (s *Service) Close() {
 	s.pool.Close()
 }
 
-// Run answers messages until ctx ends.
-func (s *Service) Run(ctx context.Context) error { return s.box.Serve(ctx, s.turn) }
+// Serve answers messages, and requests on listener, until ctx ends.
+func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: time.Minute}
+	var listens sync.WaitGroup
+	listens.Go(func() { _ = server.Serve(listener) })
+	err := s.box.Serve(ctx, s.turn)
+	_ = server.Shutdown(context.WithoutCancel(ctx))
+	listens.Wait()
+	return err
+}
 
 // send puts a message into its conversation. The same ID again is the same message.
 func (s *Service) send(ctx context.Context, conversation namespace.Key, id, text string) (ticket turns.Ticket, err error) {
@@ -124,7 +134,7 @@ func (s *Service) turn(ctx context.Context, t *turns.Turn) error {
 	}
 	reply, err := s.answer(ctx, t)
 	if errors.Is(context.Cause(ctx), turns.ErrInterrupted) { // what was written so far is the reply
-		s.config.Logger.Info(LogStopped, slog.String("conversation", t.Entity().Entity()))
+		s.config.Logger.Info("stopped", slog.String("conversation", t.Entity().Entity()))
 		reply, err, ctx = "[stopped] "+reply, nil, context.WithoutCancel(ctx)
 	}
 	if err != nil {
@@ -137,7 +147,7 @@ func (s *Service) turn(ctx context.Context, t *turns.Turn) error {
 		return s.save(ctx, tx, t, reply)
 	})
 	if err == nil {
-		s.config.Logger.Info(LogReplied, slog.String("conversation", t.Entity().Entity()), slog.Int("messages", len(t.Messages())))
+		s.config.Logger.Info("replied", slog.String("conversation", t.Entity().Entity()), slog.Int("messages", len(t.Messages())))
 	}
 	return err
 }

@@ -2,15 +2,13 @@
 //
 //	go run ./examples/fencing
 //
-// A writer, a process of its own, acquires a lease, renews it with heartbeats, checks that
-// it still has the lease, and writes. Between the check and the write it is stopped, as by a
-// virtual machine that moves, a laptop that sleeps or a container that gets no CPU. Its
-// lease expires, and another writer takes over and writes. Then the first writer resumes.
-// It has already checked, so it writes.
+// A writer, a process of its own, acquires a lease, renews it with heartbeats, checks that it still has the lease, and
+// writes. Between the check and the write it is stopped, as by a virtual machine that moves, a laptop that sleeps or a
+// container that gets no CPU. Its lease expires, and another writer takes over and writes. Then the first writer
+// resumes. It has already checked, so it writes.
 //
-// Nothing in the first writer can help, because it does not know that time has passed. The
-// resource must: it refuses a token that is lower than one that it has seen. Four scenes
-// show this:
+// Nothing in the first writer can help, because it does not know that time has passed. The resource must: it refuses a
+// token that is lower than one that it has seen. Four scenes show this:
 //
 //	                      without fencing             with fencing
 //	HTTP                  the late write is stored    412 Precondition Failed
@@ -22,12 +20,15 @@ package main
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/lease"
@@ -38,7 +39,7 @@ import (
 )
 
 func main() {
-	demokit.Main("fencing: a writer is paused past its lease, and writes", runWriter, func(ctx context.Context, d *demokit.Demo) demokit.Story {
+	demokit.Main("fencing: a writer is paused past its lease, and writes", "", runWriter, func(ctx context.Context, d *demokit.Demo) demokit.Story {
 		s := &demo{d}
 		dir := demokit.Must(os.MkdirTemp("", "fencing-"))
 		s.Defer(func() error { return os.RemoveAll(dir) })
@@ -58,8 +59,8 @@ func main() {
 		demokit.Check(tables.Migrate(ctx))
 		inTables := s.serveLocks(tables)
 		return demokit.Story{Scenes: append(scenes,
-			demokit.Scene{Title: "PostgreSQL, writes without Guard: the failure", Play: s.table(inTables, false)},
-			demokit.Scene{Title: "PostgreSQL, writes with Guard", Play: s.table(inTables, true)})}
+			demokit.Scene{Title: "PostgreSQL, writes without Guard: the failure", Play: s.table(inTables, row)},
+			demokit.Scene{Title: "PostgreSQL, writes with Guard", Play: s.table(inTables, guardedRow)})}
 	})
 }
 
@@ -75,7 +76,7 @@ func (s *demo) serveLocks(store lease.Store) lockServer {
 	server := demokit.Must(leaseserver.New(leaseserver.Config{Store: store}))
 	url := s.Serve(server.Handler())
 	client := demokit.Must(leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{url}}))
-	s.Defer(func() error { client.Close(); return nil })
+	s.Cleanup(client.Close)
 	s.Say("a lock server on %T listens at %s", store, url)
 	return lockServer{url, client}
 }
@@ -83,26 +84,18 @@ func (s *demo) serveLocks(store lease.Store) lockServer {
 func (s *demo) web(locks lockServer, fencing bool) func(context.Context) {
 	return func(ctx context.Context) {
 		target := webResource{s.Serve(&document{fencing: fencing}) + "/document"}
-		s.pause(ctx, locks, target, fencing, documentVariable+"="+target.url)
+		s.pause(ctx, locks, target, fencing, target.url)
 	}
 }
 
-func (s *demo) table(locks lockServer, guarded bool) func(context.Context) {
-	return func(ctx context.Context) {
-		conn := demokit.Must(pgx.Connect(ctx, s.DSN))
-		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-		env := []string{}
-		if guarded {
-			env = append(env, guardedVariable+"=yes")
-		}
-		s.pause(ctx, locks, tableResource{conn, guarded}, guarded, env...)
-	}
+func (s *demo) table(locks lockServer, name string) func(context.Context) {
+	return func(ctx context.Context) { s.pause(ctx, locks, tableResource{s.Pool, name}, name == guardedRow, name) }
 }
 
 // pause plays a scene: one writer is stopped between its check and its write, another
 // takes over and writes, and the first resumes.
-func (s *demo) pause(ctx context.Context, locks lockServer, target resource, fenced bool, env ...string) {
-	first := s.Start("writer-1", append(env, serverVariable+"="+locks.url)...)
+func (s *demo) pause(ctx context.Context, locks lockServer, target resource, fenced bool, name string) {
+	first := s.Start("writer-1", locks.url, name)
 	token := first.Await(0, checked).Text("token")
 	s.Say("it has a lease of %s with token %s, and heartbeats", demokit.Pretty(ttl), token)
 	s.Say("it has looked: the lease is good. It is about to write, and %s", s.Paint(demokit.Red, "kill -STOP"))
@@ -131,4 +124,61 @@ func (s *demo) pause(ctx context.Context, locks lockServer, target resource, fen
 	} else {
 		s.Claim(outcome == stored && text != second, "without fencing the late write was stored, over what writer-2 had written")
 	}
+}
+
+// The lock, and how long a writer keeps it without a heartbeat.
+const (
+	lockName = "document"
+	ttl      = 3 * time.Second
+)
+
+// Messages that a writer logs.
+const (
+	checked  = "checked"
+	answered = "answered"
+	stored   = "stored"
+)
+
+// runWriter is the main function of the process that gets paused. It does everything right: it renews its lease in the
+// background and checks the lease right before it writes. Its arguments are the lock server's URL and the resource: a
+// document's URL, row or guardedRow.
+func runWriter(ctx context.Context, n *demokit.Node) error {
+	n.Ready()
+	server, name := n.Args[0], n.Args[1]
+	var target resource = webResource{name}
+	if name == row || name == guardedRow {
+		pool, err := pgxpool.New(ctx, n.DSN)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		target = tableResource{pool, name}
+	}
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{server}})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	held, err := client.AcquireWithRetry(ctx, lockName, n.Name, leasehttp.AcquireOptions{TTL: ttl})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.ReleaseOnce(ctx, held) }()
+	work, _ := client.StartHeartbeat(ctx, held, leasehttp.HeartbeatOptions{})
+
+	if work.Err() != nil { // the check
+		return context.Cause(work)
+	}
+	n.Log.Info(checked, slog.Uint64("token", held.FencingToken()))
+	<-n.Next // The process is stopped here. When it resumes, it knows nothing of the pause.
+	outcome := stored
+	err = target.write(ctx, held.Claim(), "by writer-1, too late")
+	switch {
+	case errors.Is(err, errRefused):
+		outcome = err.Error()
+	case err != nil:
+		return err
+	}
+	n.Log.Info(answered, slog.String("outcome", outcome))
+	return nil
 }

@@ -11,7 +11,9 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/postgres"
 )
@@ -28,35 +30,20 @@ var errRefused = errors.New("refused")
 type webResource struct{ url string }
 
 func (w webResource) write(ctx context.Context, c lease.Claim, text string) error {
-	_, err := w.do(ctx, http.MethodPut, strings.NewReader(text), strconv.FormatUint(c.Token, 10))
-	return err
+	answer := demokit.Do(ctx, http.MethodPut, w.url, text, tokenHeader+": "+strconv.FormatUint(c.Token, 10))
+	switch status := http.StatusText(answer.Status); {
+	case answer.Err != nil:
+		return answer.Err
+	case answer.Status == http.StatusPreconditionFailed:
+		return fmt.Errorf("%w: %d %s: %s", errRefused, answer.Status, status, strings.TrimSpace(answer.Body))
+	case answer.Status >= http.StatusBadRequest:
+		return fmt.Errorf("%d %s: %s", answer.Status, status, strings.TrimSpace(answer.Body))
+	}
+	return nil
 }
 
-func (w webResource) read(ctx context.Context) (string, error) {
-	return w.do(ctx, http.MethodGet, nil, "")
-}
-
-func (w webResource) do(ctx context.Context, method string, body io.Reader, token string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, method, w.url, body)
-	if err != nil {
-		return "", err
-	}
-	request.Header.Set(tokenHeader, token)
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(response.Body)
-	text := strings.TrimSpace(string(content))
-	switch {
-	case err != nil:
-		return "", err
-	case response.StatusCode == http.StatusPreconditionFailed:
-		return "", fmt.Errorf("%w: %s: %s", errRefused, response.Status, text)
-	case response.StatusCode >= http.StatusBadRequest:
-		return "", fmt.Errorf("%s: %s", response.Status, text)
-	}
+func (w webResource) read(ctx context.Context) (text string, err error) {
+	demokit.Do(ctx, http.MethodGet, w.url, nil).Decode(&text)
 	return text, nil
 }
 
@@ -99,17 +86,23 @@ func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// The names of a tableResource.
+const (
+	row        = "row"
+	guardedRow = "guarded row"
+)
+
 // A tableResource is a row in the database of the leases.
 type tableResource struct {
-	conn    *pgx.Conn
-	guarded bool
+	pool *pgxpool.Pool
+	name string
 }
 
 const schema = `CREATE TABLE document (one bool PRIMARY KEY DEFAULT true, text text NOT NULL); INSERT INTO document (text) VALUES ('')`
 
 func (t tableResource) write(ctx context.Context, c lease.Claim, text string) error {
-	err := pgx.BeginFunc(ctx, t.conn, func(tx pgx.Tx) error {
-		if t.guarded {
+	err := pgx.BeginFunc(ctx, t.pool, func(tx pgx.Tx) error {
+		if t.name == guardedRow {
 			if err := postgres.Guard(ctx, tx, c); err != nil {
 				return err
 			}
@@ -124,6 +117,6 @@ func (t tableResource) write(ctx context.Context, c lease.Claim, text string) er
 }
 
 func (t tableResource) read(ctx context.Context) (text string, err error) {
-	err = t.conn.QueryRow(ctx, "SELECT text FROM document").Scan(&text)
+	err = t.pool.QueryRow(ctx, "SELECT text FROM document").Scan(&text)
 	return text, err
 }

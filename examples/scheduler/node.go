@@ -13,12 +13,13 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/services"
 	"github.com/pglatch/pglatch/namespace"
@@ -117,8 +118,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 // so nodes take turns.
 func (n *Node) createSchema(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, n.pool, func(tx pgx.Tx) error {
-		number, version, _ := schemas.ID(1).Tag().Pair()
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, number, version); err != nil {
+		if err := advisory.LockTx(ctx, tx, advisory.TxOptions{Wait: time.Minute}, schemas.ID(1)); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, schema)
@@ -139,34 +139,35 @@ func (n *Node) Close() { n.pool.Close() }
 // listener, works on jobs, sends heartbeats and reconciles. The leader also runs the schedulers. At the end Serve hands
 // leadership over as soon as the schedulers have stopped. Meanwhile running requests get 10 s to end.
 func (n *Node) Serve(ctx context.Context, listener net.Listener) error {
-	ctx, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
-	running.Go(func() {
+	running, ctx := errgroup.WithContext(ctx)
+	running.Go(func() error {
 		if err := n.services.Run(ctx); err != nil {
 			n.config.Logger.Error("election_ended", slog.Any("error", err))
 		}
+		return nil
 	})
 	repeat := func(name string, interval time.Duration, run func(context.Context) error) {
-		running.Go(func() { every(ctx, interval, n.config.Logger.With(slog.String("service", name)), run) })
+		log := n.config.Logger.With(slog.String("service", name))
+		running.Go(func() error { every(ctx, interval, log, run); return nil })
 	}
 	repeat("heartbeat", n.config.HeartbeatInterval, n.beat)
 	repeat("reconciliation", n.config.HeartbeatInterval, n.reconcile)
 	repeat("jobs", n.config.JobInterval, n.work)
 
 	server := &http.Server{Handler: n.Handler(), ReadHeaderTimeout: 10 * time.Second}
-	shutdown := make(chan error, 1)
-	running.Go(func() {
+	running.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	running.Go(func() error {
 		<-ctx.Done()
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		shutdown <- server.Shutdown(grace)
+		return server.Shutdown(grace)
 	})
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return <-shutdown
+	return running.Wait()
 }
 
 // every calls fn at once and then at intervals, until ctx ends. It logs an error and continues with the next call.

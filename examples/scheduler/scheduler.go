@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"log/slog"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 
@@ -61,13 +62,13 @@ type scheduler struct {
 	node     *Node
 	schedule scheduleFunc
 	log      *slog.Logger
-	done     chan struct{}
+	running  sync.WaitGroup
 }
 
 // leaderOnly specifies a scheduler that is built only on the leader.
 func (n *Node) leaderOnly(name string, schedule scheduleFunc) services.Spec {
 	return services.Spec{Name: name, New: func(context.Context) (services.Service, error) {
-		s := &scheduler{name, n, schedule, n.config.Logger.With(slog.String("service", name)), make(chan struct{})}
+		s := &scheduler{name: name, node: n, schedule: schedule, log: n.config.Logger.With(slog.String("service", name))}
 		s.log.Info("scheduler_built")
 		return s, nil
 	}}
@@ -75,21 +76,14 @@ func (n *Node) leaderOnly(name string, schedule scheduleFunc) services.Spec {
 
 // Start starts the runs. They end with ctx, that is, with leadership.
 func (s *scheduler) Start(ctx context.Context) error {
-	go func() {
-		defer close(s.done)
-		every(ctx, s.node.config.ScheduleInterval, s.log, s.run)
-	}()
+	s.running.Go(func() { every(ctx, s.node.config.ScheduleInterval, s.log, s.run) })
 	return nil
 }
 
-// Stop waits for the current run to end.
-func (s *scheduler) Stop(ctx context.Context) error {
-	select {
-	case <-s.done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+// Stop waits for the current run to end. If that takes too long, services.Group does not wait for Stop.
+func (s *scheduler) Stop(context.Context) error {
+	s.running.Wait()
+	return nil
 }
 
 // run does one run and records it in the same transaction. It commits only if the term of ctx still leads.

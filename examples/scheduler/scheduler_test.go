@@ -2,13 +2,10 @@ package scheduler
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,44 +15,12 @@ import (
 
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/internal/test/await"
-	"github.com/pglatch/pglatch/internal/test/capture"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/leader/driver"
 )
 
-const (
-	skipping       = "not leader, skipping scheduler startup"
-	acquired       = "acquired leadership, starting schedulers"
-	built          = "scheduler_built"
-	serviceStarted = "service started"
-	ran            = `SELECT count(DISTINCT scheduler) FROM code.runs WHERE node = $1`
-)
-
-// leaderOnly are the schedulers of the leader, in the order of their start.
-var leaderOnly = []string{"refresh", "data_retention", "description_hook", "dependency_map"}
-
-func TestMain(m *testing.M) {
-	demokit.ServeNode(serveChild)
-	pgtest.Main(m)
-}
-
-// serveChild is a node in a process of its own.
-func serveChild(ctx context.Context, n *demokit.Node) error {
-	config := quick(n.DSN, n.Name)
-	config.Logger = n.Log
-	node, err := Open(ctx, config)
-	if err != nil {
-		return err
-	}
-	defer node.Close()
-	listener, err := n.Listen(ctx, "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	return node.Serve(ctx, listener)
-}
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // quick returns a config with shorter times than in production.
 func quick(dsn, name string) Config {
@@ -70,18 +35,15 @@ type testNode struct {
 	*Node
 	t    *testing.T
 	url  string
-	log  demokit.Log
 	stop func()
 }
 
 // serve opens a node and lets it serve until stop, or the end of the test.
 func serve(t *testing.T, db *dbtest.Database, name string) *testNode {
 	t.Helper()
-	n := &testNode{t: t, log: demokit.Log{Text: new(capture.Text)}}
-	config := quick(db.DSN, name)
-	config.Logger = slog.New(slog.NewJSONHandler(n.log, nil))
+	n := &testNode{t: t}
 	var err error
-	n.Node, err = Open(t.Context(), config)
+	n.Node, err = Open(t.Context(), quick(db.DSN, name))
 	require.NoError(t, err)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -118,12 +80,6 @@ func leads(t *testing.T, nodes ...*testNode) (leader *testNode, others []*testNo
 	return leader, others
 }
 
-// says waits until a node has logged a message so often.
-func (n *testNode) says(message string, times int) {
-	n.t.Helper()
-	await.Until(n.t, await.Patience, func() bool { return len(n.log.Values(message, "service")) == times }, fmt.Sprintf("%s logs %q %d times", n.Identity(), message, times))
-}
-
 // holder returns the session that holds the election lock, as "pid backend_start", or "" if there is none. It fails if
 // there are several.
 func holder(t *testing.T, db *dbtest.Database) string {
@@ -135,54 +91,6 @@ func holder(t *testing.T, db *dbtest.Database) string {
 		AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted`, number, id)
 	require.LessOrEqual(t, len(holders), 1, "%q hold the lock", holders)
 	return strings.Join(holders, "")
-}
-
-func TestScenario_AC1_OneNodeAcquiresTheSchedulerLeadership(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	nodes := make([]*testNode, 3)
-	var starting sync.WaitGroup
-	for i, name := range []string{"a", "b", "c"} {
-		starting.Go(func() { nodes[i] = serve(t, db, name) })
-	}
-	starting.Wait()
-	winner, losers := leads(t, nodes...)
-	require.Len(t, losers, 2, "exactly one node succeeds")
-	await.Until(t, await.Patience, func() bool { return dbtest.Ask[int](db, ran, winner.Identity()) == len(leaderOnly) }, "the winner runs every scheduler")
-	for _, n := range losers {
-		n.says(skipping, 1)
-		assert.Empty(t, n.log.Values(built, "service"), "a loser builds no scheduler")
-		var reply Reply
-		n.get("/query?q=x").Decode(&reply)
-		assert.Equal(t, n.Identity(), reply.Node, "a loser serves queries")
-	}
-	assert.Equal(t, winner.Identity(), dbtest.Ask[string](db, `SELECT string_agg(DISTINCT node, ' ') FROM code.runs`))
-}
-
-func TestScenario_AC2_SchedulerServicesAreGatedByLeadership(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	a := serve(t, db, "a")
-	leads(t, a)
-	b := serve(t, db, "b")
-	b.says(skipping, 1)
-	a.says(acquired, 1)
-	a.says(serviceStarted, len(leaderOnly))
-	assert.Equal(t, leaderOnly, a.log.Values(built, "service"))
-	assert.Empty(t, a.log.Values(skipping, "service"))
-	assert.Empty(t, b.log.Values(acquired, "service"))
-	assert.Empty(t, b.log.Values(built, "service"), "a follower does not initialise: it does not pause what it never made")
-	assert.True(t, a.Elector().IsLeader())
-	assert.False(t, b.Elector().IsLeader())
-
-	require.NoError(t, a.Elector().StepDown(t.Context()))
-	b.says(acquired, 1)
-	b.says(serviceStarted, len(leaderOnly))
-	a.says(skipping, 1)
-	stopped := a.log.Values("service stopped", "service")
-	slices.Reverse(stopped)
-	assert.Equal(t, leaderOnly, stopped, "stopped in reverse")
-	assert.Len(t, b.log.Values(skipping, "service"), 1, "once, however often it tried")
 }
 
 func TestScenario_AC3_TheLockIsHeldOnAConnectionThatDoesNothingElse(t *testing.T) {
@@ -223,84 +131,6 @@ func TestScenario_AC3_AnExhaustedPoolCostsNoLeadership(t *testing.T) {
 	a.stop()
 	leads(t, b)
 	assert.NotEmpty(t, holder(t, db))
-}
-
-func TestScenario_AC4_TheLockIsReleasedWhenTheLeaderCrashes(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	child := demokit.Start(t, db.DSN, "child")
-	child.Await(0, acquired)
-	b := serve(t, db, "b")
-	b.says(skipping, 1)
-	before := holder(t, db)
-	require.NotEmpty(t, before, "the child leads")
-
-	killed := time.Now()
-	child.Kill() // kill -9
-	leads(t, b)
-	assert.Less(t, time.Since(killed), driver.DefaultLeaseDuration, "no lease had to pass: the end of the connection freed the lock")
-	after := holder(t, db)
-	assert.NotEmpty(t, after)
-	assert.NotEqual(t, before, after)
-	await.Until(t, await.Patience, func() bool { return dbtest.Ask[int](db, ran, b.Identity()) == len(leaderOnly) }, "b runs every scheduler")
-	assert.Zero(t, dbtest.Ask[int](db, `SELECT count(*) FILTER (WHERE term < last)
-		FROM (SELECT term, lag(term) OVER (ORDER BY id) AS last FROM code.runs) r`), "terms never go back")
-}
-
-// Which services run where.
-func TestServicesOfTheLeaderAndOfAllNodes(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	first, others := leads(t, serve(t, db, "a"), serve(t, db, "b"))
-	db.Exec(`INSERT INTO code.repos (name) SELECT 'repo-' || n FROM generate_series(1, 50) n`)
-	answers := func(path string) func(*testNode) bool {
-		return func(n *testNode) bool { return n.get(path).Status == http.StatusOK }
-	}
-	exists := func(sql string) func(*testNode) bool {
-		return func(n *testNode) bool { return dbtest.Ask[bool](db, `SELECT EXISTS (`+sql+`)`, n.Identity()) }
-	}
-	for name, service := range map[string]struct {
-		allNodes bool
-		runs     func(*testNode) bool
-	}{
-		"refresh":          {false, exists(`SELECT FROM code.runs WHERE scheduler = 'refresh' AND node = $1`)},
-		"data retention":   {false, exists(`SELECT FROM code.runs WHERE scheduler = 'data_retention' AND node = $1`)},
-		"description hook": {false, exists(`SELECT FROM code.runs WHERE scheduler = 'description_hook' AND node = $1`)},
-		"dependency map":   {false, exists(`SELECT FROM code.runs WHERE scheduler = 'dependency_map' AND node = $1`)},
-		"query serving": {true, func(n *testNode) bool {
-			var reply Reply
-			n.get("/query?q=repo").Decode(&reply)
-			return len(reply.Repos) == 50
-		}},
-		"job claiming and execution": {true, func(n *testNode) bool {
-			db.Exec(`INSERT INTO code.jobs (repo_id, work) SELECT id, interval '20 ms' FROM code.repos LIMIT 2`) // the other node may have done all others
-			return exists(`SELECT FROM code.jobs WHERE node = $1 AND state = 'done'`)(n)
-		}},
-		"heartbeat":            {true, exists(`SELECT FROM code.heartbeats WHERE node = $1`)},
-		"health":               {true, answers("/healthz")},
-		"readiness":            {true, answers("/readyz")},
-		"liveness":             {true, answers("/livez")},
-		"the leader's address": {false, answers("/leader")},
-	} {
-		await.Until(t, await.Patience, func() bool { return service.runs(first) }, name+" on the leader")
-		if service.allNodes {
-			await.Until(t, await.Patience, func() bool { return service.runs(others[0]) }, name+" on the follower")
-		} else {
-			assert.False(t, service.runs(others[0]), "%s on the follower", name)
-		}
-	}
-}
-
-func TestReconciliationGivesAJobOfADeadNodeToAnother(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	a := serve(t, db, "a")
-	db.Exec(`INSERT INTO code.repos (name) VALUES ('repo')`)
-	db.Exec(`INSERT INTO code.heartbeats VALUES ('dead', now() - interval '1 h')`)
-	db.Exec(`INSERT INTO code.jobs (repo_id, state, node) SELECT id, 'running', 'dead' FROM code.repos`)
-	await.Until(t, await.Patience, func() bool {
-		return dbtest.Ask[bool](db, `SELECT EXISTS (SELECT FROM code.jobs WHERE id = 1 AND state = 'done' AND node = $1)`, a.Identity())
-	}, "the job is done by a")
 }
 
 func TestTheSchedulersDoTheirWork(t *testing.T) {

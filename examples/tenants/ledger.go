@@ -21,13 +21,11 @@ const ledgerSchema = `CREATE TABLE acts (
 	at     timestamptz NOT NULL DEFAULT clock_timestamp()
 )`
 
-const readActs = `SELECT tenant, term, node, at FROM acts ORDER BY n`
-
-// readTerms returns the content of the table, as the judge of the fault tests sees it.
-func readTerms(d *dbtest.Database) *judge.Terms {
-	terms, _, err := ledgertest.ReadTerms(d.Context(), d.Pool, readActs)
+// readTerms returns the content of the table, as the judge of the fault tests sees it, and the tenants of its keys.
+func readTerms(d *dbtest.Database) (terms *judge.Terms, names []string) {
+	terms, names, err := ledgertest.ReadTerms(d.Context(), d.Pool, `SELECT tenant, term, node, at FROM acts ORDER BY n`)
 	demokit.Check(err)
-	return terms
+	return terms, names
 }
 
 // A gap is the time before a term of a tenant in which nobody worked for it.
@@ -39,8 +37,7 @@ type gap struct {
 // gaps returns the gaps of some tenants before terms that began since a moment, the shortest first. It leaves out each
 // tenant's first term. The time before that moment does not count: nothing was wrong then.
 func gaps(d *dbtest.Database, since time.Time, tenants []string) (found []gap) {
-	terms, names, err := ledgertest.ReadTerms(d.Context(), d.Pool, readActs)
-	demokit.Check(err)
+	terms, names := readTerms(d)
 	for key, began := range terms.Since(since) {
 		for _, t := range began {
 			if t.Gap > 0 && slices.Contains(tenants, names[key]) {

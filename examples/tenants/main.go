@@ -18,10 +18,8 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,9 +34,7 @@ import (
 )
 
 func main() {
-	broken := flag.Bool("break", false, "the control: the writes are not guarded, so that a claim must fail")
-	demokit.Main(fmt.Sprintf("pglatch: %d tenants, three nodes, one PostgreSQL: who owns what", tenants), serve,
-		func(_ context.Context, d *demokit.Demo) demokit.Story { return tell(d, *broken) })
+	demokit.Main(fmt.Sprintf("pglatch: %d tenants, three nodes, one PostgreSQL: who owns what", tenants), "the writes are not guarded", serve, tell)
 }
 
 // Timings, shorter than in production so that the demo does not take long.
@@ -53,9 +49,6 @@ const (
 	bound = lease + 3*look + lease/3 + slack
 	slack = 3 * time.Second
 )
-
-// brokenVariable tells a node not to guard its writes.
-const brokenVariable = "PGLATCH_DEMO_BROKEN"
 
 // Messages that a node logs.
 const (
@@ -102,7 +95,7 @@ func serve(ctx context.Context, n *demokit.Node) error {
 	return node.Run(ctx, func(ctx context.Context, s shards.Shard) error {
 		for {
 			over := ctx.Err() != nil
-			err := write(context.WithoutCancel(ctx), pool, s, n.Name)
+			err := write(context.WithoutCancel(ctx), pool, s, n)
 			if errors.Is(err, leader.ErrNotLeader) {
 				n.Log.Info(refused, slog.String("tenant", s.Name), slog.Any("error", err))
 				err = nil
@@ -116,14 +109,14 @@ func serve(ctx context.Context, n *demokit.Node) error {
 }
 
 // write adds a row for the tenant.
-func write(ctx context.Context, pool *pgxpool.Pool, s shards.Shard, node string) error {
+func write(ctx context.Context, pool *pgxpool.Pool, s shards.Shard, n *demokit.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
 	write := func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO acts (tenant, term, node) VALUES ($1, $2, $3)`, s.Name, int64(s.Term.Uint64()), node)
+		_, err := tx.Exec(ctx, `INSERT INTO acts (tenant, term, node) VALUES ($1, $2, $3)`, s.Name, int64(s.Term.Uint64()), n.Name)
 		return err
 	}
-	if os.Getenv(brokenVariable) != "" {
+	if n.Broken {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return write(ctx, tx) })
 	}
 	return postgres.InTx(ctx, pool, write)

@@ -36,7 +36,8 @@ func TestTheTableShowsWhatMustNotBe(t *testing.T) {
 	}
 	judged := func(wantLate, wantShared int) {
 		t.Helper()
-		late, shared := readTerms(db).Drain()
+		terms, _ := readTerms(db)
+		late, shared := terms.Drain()
 		assert.Equal(t, []int{wantLate, wantShared}, []int{len(late), len(shared)})
 	}
 	write(1, "x", 1, "A")

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/test/await"
 	"github.com/pglatch/pglatch/internal/test/dbtest"
@@ -25,8 +23,9 @@ import (
 // A Demo prints events with their times, counts claims, and ends everything that it started. It is a testing.TB, so that
 // the helpers of tests serve a demo too.
 type Demo struct {
-	testing.TB       // nil: it has the methods that no helper calls
-	*dbtest.Database // of OpenDatabase: the demo's own view, for its claims
+	testing.TB            // nil: it has the methods that no helper calls
+	*dbtest.Database      // of OpenDatabase: the demo's own view, for its claims
+	Broken           bool // with -break the demo is the control: a claim must fail
 
 	ctx    context.Context // ends when the user presses Ctrl-C: then failures no longer matter
 	out    io.Writer
@@ -79,20 +78,21 @@ type Scene struct {
 }
 
 // Main is the main function of a demo: it plays the story that tell prepares and, with -once, ends after it. The exit
-// code is 1 if a claim does not hold. In a process that Demo.Start started, Main runs serve instead: see ServeNode.
-func Main(title string, serve func(context.Context, *Node) error, tell func(context.Context, *Demo) Story) {
-	ServeNode(serve)
+// code is 1 if a claim does not hold. control is what -break leaves out, so that a claim must fail; "" = there is no such
+// flag. In a process that Demo.Start started, Main runs serve instead: see serveNode.
+func Main(title, control string, serve func(context.Context, *Node) error, tell func(context.Context, *Demo) Story) {
+	serveNode(serve)
+	d := &Demo{out: os.Stdout, began: time.Now()}
 	once := flag.Bool("once", false, "end after the scenario instead of staying until Ctrl-C")
+	if control != "" {
+		flag.BoolVar(&d.Broken, "break", false, "the control: "+control+", so that a claim must fail")
+	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	info, err := os.Stdout.Stat()
-	color := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
-	exit((&Demo{ctx: ctx, out: os.Stdout, began: time.Now(), color: color}).run(title, tell, *once))
-}
-
-func exit(err error) {
-	if err != nil {
+	d.ctx, d.color = ctx, err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
+	if err := d.run(title, tell, *once); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -164,15 +164,16 @@ func (d *Demo) try(fn func()) {
 func (d *Demo) Defer(end func() error) { d.Cleanup(func() { Check(end()) }) }
 
 // Await polls until is reports true.
-func (d *Demo) Await(what string, is func() bool) { waitFor(d, what, is) }
-
-// waitFor also ends with the context of the demo.
-func waitFor(tb testing.TB, what string, is func() bool) {
-	tb.Helper()
-	await.Until(tb, await.Patience, func() bool {
-		require.NoError(tb, context.Cause(tb.Context()), what)
+func (d *Demo) Await(what string, is func() bool) {
+	await.Until(d, await.Patience, func() bool {
+		Check(context.Cause(d.ctx))
 		return is()
 	}, what)
+}
+
+// AwaitTrue polls a query of the demo's database until it returns true.
+func (d *Demo) AwaitTrue(what, sql string, args ...any) {
+	d.Await(what, func() bool { return dbtest.Ask[bool](d, sql, args...) })
 }
 
 // Pause waits for a time or until ctx ends.

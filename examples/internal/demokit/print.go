@@ -68,6 +68,14 @@ func (d *Demo) Claim(holds bool, format string, args ...any) {
 	d.Printf("       %s  %s\n", mark, text)
 }
 
+// ClaimNone prints a promise and how often it was broken.
+func (d *Demo) ClaimNone(broken int, format string, args ...any) {
+	if broken > 0 {
+		format, args = format+" (%d times)", append(args, broken)
+	}
+	d.Claim(broken == 0, format, args...)
+}
+
 // verdict prints how many claims held. The demo fails if one did not.
 func (d *Demo) verdict() {
 	d.Printf("\n")
@@ -78,7 +86,7 @@ func (d *Demo) verdict() {
 	d.Say("%s", d.Paint(Green, fmt.Sprintf("all %d claims hold", d.claims)))
 }
 
-// A Span is a bar of a Timeline. Without an end, it never ended.
+// A Span is a bar of a Timeline.
 type Span struct {
 	Row          string
 	Began, Ended time.Time
@@ -90,24 +98,14 @@ func (d *Demo) Timeline(spans []Span) {
 	if len(spans) == 0 {
 		return
 	}
-	first, last := spans[0].Began, spans[0].Began.Add(time.Millisecond)
-	for _, s := range spans {
-		for _, t := range []time.Time{s.Began, s.Ended} {
-			if t.After(last) {
-				last = t
-			} else if !t.IsZero() && t.Before(first) {
-				first = t
-			}
-		}
-	}
-	column := func(t time.Time) int { return min(int(columns*t.Sub(first)/last.Sub(first)), columns-1) }
+	first := slices.MinFunc(spans, func(a, b Span) int { return a.Began.Compare(b.Began) }).Began
+	last := slices.MaxFunc(spans, func(a, b Span) int { return a.Ended.Compare(b.Ended) }).Ended
+	length := max(last.Sub(first), time.Millisecond)
+	column := func(t time.Time) int { return min(int(columns*t.Sub(first)/length), columns-1) }
 	rows, margin := map[string][]rune{}, 0
 	for _, s := range spans {
 		if rows[s.Row] == nil {
 			rows[s.Row], margin = []rune(strings.Repeat("·", columns)), max(margin, utf8.RuneCountInString(s.Row))
-		}
-		if s.Ended.IsZero() {
-			s.Ended = last
 		}
 		for i := column(s.Began); i <= column(s.Ended); i++ {
 			rows[s.Row][i] = '█'
@@ -116,7 +114,7 @@ func (d *Demo) Timeline(spans []Span) {
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		d.Printf("%*s%s\n", indent, "", d.Paint(Cyan, fmt.Sprintf("%-*s", margin, name))+" "+string(rows[name]))
 	}
-	d.Printf("%*s%s\n", indent+margin+1, "", d.Paint(Faint, fmt.Sprintf("0%*s", columns-1, Pretty(last.Sub(first)))))
+	d.Printf("%*s%s\n", indent+margin+1, "", d.Paint(Faint, fmt.Sprintf("0%*s", columns-1, Pretty(length))))
 }
 
 // Pretty formats a duration for readers.

@@ -14,7 +14,7 @@ func TestATimelineHasARowForEachName(t *testing.T) {
 	out := new(bytes.Buffer)
 	began := time.Now()
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
-	(&Demo{out: out}).Timeline([]Span{{"b", at(100), at(200)}, {"long", at(0), at(50)}, {"b", at(500), time.Time{}}, {"kill", at(599), at(600)}})
+	(&Demo{out: out}).Timeline([]Span{{"b", at(100), at(200)}, {"long", at(0), at(50)}, {"b", at(500), at(600)}, {"kill", at(599), at(600)}})
 	assert.Equal(t, "          b    ··········███████████·····························██████████\n"+
 		"          kill ···························································█\n"+
 		"          long ██████······················································\n"+

@@ -2,52 +2,36 @@ package demokit
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/test/dbtest"
-	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
 // OpenDatabase creates a database for the demo, on the server that the environment names, or else on a server that
 // it starts.
 func (d *Demo) OpenDatabase() error {
-	ctx := d.Context()
 	d.Say("looking for a PostgreSQL (if there is none on this machine, one is downloaded)")
-	admin := cmp.Or(os.Getenv("PGLATCH_TEST_DATABASE_URL"), os.Getenv("TEST_DATABASE_URL"))
-	if admin == "" {
-		server, err := pgserver.Start(ctx, pgserver.Options{})
-		if err != nil {
-			return err
-		}
-		d.Defer(server.Close)
-		admin = server.DSN("")
-	}
-	dsn, err := pgserver.CreateDatabase(ctx, admin)
+	d.Defer(pgtest.Close)
+	dsn, err := pgtest.Open(d)
 	if err != nil {
 		return err
 	}
-	d.Defer(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		return pgserver.DropDatabase(ctx, admin, dsn)
-	})
 	d.Database = dbtest.Open(d, dsn)
 	config := d.Pool.Config().ConnConfig
-	d.Say("PostgreSQL %s on %s:%d, database %s", dbtest.Ask[string](d.Database, `SHOW server_version`), config.Host, config.Port, config.Database)
+	d.Say("PostgreSQL %s on %s:%d, database %s", dbtest.Ask[string](d, `SHOW server_version`), config.Host, config.Port, config.Database)
 	return nil
 }
 
 // Now returns the time by PostgreSQL's clock.
-func (d *Demo) Now() time.Time { return dbtest.Ask[time.Time](d.Database, `SELECT clock_timestamp()`) }
+func (d *Demo) Now() time.Time { return dbtest.Ask[time.Time](d, `SELECT clock_timestamp()`) }
 
 // Serve serves a handler on a loopback address until the demo ends.
 func (d *Demo) Serve(handler http.Handler) (url string) {

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"strings"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/integration/thirdparty/etcdtest"
@@ -18,26 +16,18 @@ import (
 // A demo is the state that the scenes share.
 type demo struct {
 	*demokit.Demo
-	broken bool
-
 	members []*etcdtest.Process
-	servers [2]*server
+	servers [2]*demokit.Process
+	at      [2]string // their addresses: after a kill, another process continues a server at the same one
 	clients []*client
 	witness *witness
 	leave   context.CancelFunc // stops the clients
-	working sync.WaitGroup
-	failed  chan error
-}
-
-// A server is a lock server. After a kill, another process may continue it at the same address.
-type server struct {
-	*demokit.Process
-	address string
+	working errgroup.Group
 }
 
 // tell starts the processes.
-func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
-	s := &demo{Demo: d, broken: broken, witness: newWitness(), leave: func() {}, failed: make(chan error, 2*all)}
+func tell(ctx context.Context, d *demokit.Demo) demokit.Story {
+	s := &demo{Demo: d, witness: newWitness(), leave: func() {}}
 	dir := demokit.Must(os.MkdirTemp("", "pglatch-demo-"))
 	s.Defer(func() error { return os.RemoveAll(dir) })
 	s.members = etcdtest.StartCluster(s, dir, 3)
@@ -45,12 +35,12 @@ func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
 	for _, m := range s.members {
 		s.Say("etcd %s is process %d at %s, and leads: %t", m.Member.Name, m.PID(), m.Address, m == leader)
 	}
-	for i, name := range []string{"A", "B"} {
-		s.servers[i] = &server{address: etcdtest.FreeAddress(s)}
-		s.serve(s.servers[i], name)
+	for i := range s.servers {
+		s.at[i] = etcdtest.FreeAddress(s)
+		s.serve(i)
 	}
-	s.Defer(func() error { s.leave(); s.working.Wait(); return nil })
-	if broken {
+	s.Defer(func() error { s.leave(); return s.working.Wait() })
+	if s.Broken {
 		return demokit.Story{Scenes: []demokit.Scene{
 			{Title: "40 clients work, and those of shared locks ignore that their leases end", Play: s.steady},
 			{Title: "The clients leave: what the witness has seen", Play: s.judged},
@@ -59,19 +49,19 @@ func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
 	return demokit.Story{Stay: s.stay, Scenes: []demokit.Scene{
 		{Title: "40 clients work through both lock servers", Play: s.steady},
 		{Title: "kill -9 of the etcd leader: the other members elect one, and it comes back", Play: s.leaderKilled},
-		{Title: "kill -9 of a lock server: its clients go on with the other one", Play: s.serverKilled(s.servers[0], s.servers[1])},
-		{Title: "kill -9 of that other one: all go to the server that came back", Play: s.serverKilled(s.servers[1], s.servers[0])},
+		{Title: "kill -9 of a lock server: its clients go on with the other one", Play: s.serverKilled(0, 1)},
+		{Title: "kill -9 of that other one: all go to the server that came back", Play: s.serverKilled(1, 0)},
 		{Title: "The clients leave: what the witness has seen", Play: s.judged},
 	}}
 }
 
 // serve starts a lock server, or restarts it after a kill.
-func (s *demo) serve(at *server, name string) {
-	var cluster []string
+func (s *demo) serve(i int) {
+	args := []string{s.at[i]}
 	for _, m := range s.members {
-		cluster = append(cluster, m.Address)
+		args = append(args, m.Address)
 	}
-	at.Process = s.Start(name, listenVariable+"="+at.address, clusterVariable+"="+strings.Join(cluster, ","))
+	s.servers[i] = s.Start([]string{"A", "B"}[i], args...)
 }
 
 // admit starts the clients, one half with A as its first server, the other with B.
@@ -81,13 +71,9 @@ func (s *demo) admit(ctx context.Context) {
 	s.clients = nil
 	for i := range all {
 		first := i / sharedLocks % 2 // so that each shared lock has clients at both servers
-		c := demokit.Must(newClient(i, []string{urls[first], urls[1-first]}, s.witness, s.broken))
+		c := demokit.Must(newClient(i, []string{urls[first], urls[1-first]}, s.witness, s.Broken))
 		s.clients = append(s.clients, c)
-		s.working.Go(func() {
-			if err := c.work(ctx); err != nil {
-				s.failed <- err
-			}
-		})
+		s.working.Go(func() error { return c.work(ctx) })
 	}
 }
 
@@ -100,10 +86,7 @@ func status(ctx context.Context, m *etcdtest.Process) *clientv3.StatusResponse {
 	defer client.Close() //nolint:errcheck // the status has been read
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	answer, err := client.Status(ctx, m.Address)
-	if err != nil {
-		return nil
-	}
+	answer, _ := client.Status(ctx, m.Address)
 	return answer
 }
 
@@ -118,20 +101,6 @@ func (s *demo) awaitLeader(ctx context.Context) (leader *etcdtest.Process) {
 		return leader != nil
 	})
 	return leader
-}
-
-// awaitVisits waits for this many further visits.
-func (s *demo) awaitVisits(more int) {
-	began, _ := s.witness.count()
-	s.Await("visits", func() bool {
-		select {
-		case err := <-s.failed:
-			demokit.Check(err)
-		default:
-		}
-		now, _ := s.witness.count()
-		return now >= began+more
-	})
 }
 
 // second waits for a second and reports what happened in it.
@@ -162,7 +131,7 @@ func (s *demo) steady(ctx context.Context) {
 	for range 3 {
 		s.second(ctx)
 	}
-	if s.broken {
+	if s.Broken {
 		s.Await("two clients inside", func() bool { twice, _ := s.witness.wrong(); return len(twice) > 0 })
 		return
 	}
@@ -179,7 +148,7 @@ func (s *demo) claimSafe() {
 
 // showGap prints for how long nobody was served after a kill, and draws it.
 func (s *demo) showGap(ctx context.Context, killed time.Time) {
-	s.awaitVisits(100)
+	s.Await("visits", func() bool { return len(s.witness.since(killed)) >= 100 })
 	s.Say("%s", s.Paint(demokit.Bold, "nobody was served for "+demokit.Pretty(gap(killed, s.witness.since(killed)))))
 	spans := []demokit.Span{{Row: "kill -9", Began: killed, Ended: killed}}
 	for _, v := range s.witness.since(killed.Add(-500 * time.Millisecond)) {
@@ -214,15 +183,15 @@ func (s *demo) leaderKilled(ctx context.Context) {
 }
 
 // serverKilled kills a server, which half of the clients ask first.
-func (s *demo) serverKilled(dead, heir *server) func(context.Context) {
+func (s *demo) serverKilled(i, heir int) func(context.Context) {
 	return func(ctx context.Context) {
-		at := time.Now()
+		dead, at := s.servers[i], time.Now()
 		s.Say("kill -9 %d: lock server %s", dead.PID(), dead.Name)
 		dead.Kill()
 		s.showGap(ctx, at)
 		s.everybody(at)
-		s.Claim(true, "all %d clients were inside again, through %s", all, heir.Name)
-		s.serve(dead, dead.Name)
+		s.Claim(true, "all %d clients were inside again, through %s", all, s.servers[heir].Name)
+		s.serve(i)
 		s.claimSafe()
 	}
 }
@@ -230,7 +199,7 @@ func (s *demo) serverKilled(dead, heir *server) func(context.Context) {
 // judged stops the clients and reports the result.
 func (s *demo) judged(context.Context) {
 	s.leave()
-	s.working.Wait()
+	demokit.Check(s.working.Wait())
 	total, inside := s.witness.count()
 	lost := int64(0)
 	for _, c := range s.clients {
@@ -239,17 +208,9 @@ func (s *demo) judged(context.Context) {
 	s.Say("%d visits by %d clients to %d locks; %d leases ended while their holder was inside, who left then", total, len(s.clients), sharedLocks+alone+staying, lost)
 	twice, fell := s.witness.wrong()
 	s.Draw(demokit.Red, append(twice[:min(3, len(twice))], fell[:min(3, len(fell))]...)...)
-	s.Claim(len(twice) == 0, "%s", counted("nobody was inside a lock in which somebody else was", twice))
-	s.Claim(len(fell) == 0, "%s", counted("each token was greater than the last one of its lock", fell))
+	s.ClaimNone(len(twice), "nobody was inside a lock in which somebody else was")
+	s.ClaimNone(len(fell), "each token was greater than the last one of its lock")
 	s.Claim(inside == 0, "all came out")
-}
-
-// counted appends the number of violations of a claim.
-func counted(text string, found []string) string {
-	if len(found) == 0 {
-		return text
-	}
-	return fmt.Sprintf("%s (seen %d times)", text, len(found))
 }
 
 // stay lets the clients continue until ctx ends.

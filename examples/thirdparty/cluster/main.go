@@ -4,22 +4,18 @@
 //	go run . -once                      # in this directory; exit 1 if a claim fails
 //	go run . -once -break               # the control: clients ignore that their leases end, and a claim fails
 //
-// Three etcd members and two lock servers start, each as a process of its own on a loopback
-// address. The servers elect the active one, and the other forwards to it. 40 clients acquire
-// leases through both servers, stay inside for a moment, and release: 24 share four locks, 12 have one each, and four more stay in theirs, by renewing.
-// All of them report to one witness when they enter and leave, with the token of their lease.
-// The witness knows nothing of leases: it detects two clients inside one lock, and tokens that
-// do not rise.
+// Three etcd members and two lock servers start, each as a process of its own on a loopback address. The servers elect
+// the active one, and the other forwards to it. 40 clients acquire leases through both servers, stay inside for a moment,
+// and release: 24 share four locks, 12 have one each, and four more stay in theirs, by renewing. All of them report to
+// one witness when they enter and leave, with the token of their lease. The witness knows nothing of leases: it detects
+// two clients inside one lock, and tokens that do not rise.
 //
-// Then the demo kills the etcd leader, one lock server, and the other lock server with kill -9,
-// one after the other, and restarts each. It prints for how long nobody was served.
+// Then the demo kills the etcd leader, one lock server, and the other lock server with kill -9, one after the other, and
+// restarts each. It prints for how long nobody was served.
 package main
 
 import (
 	"context"
-	"flag"
-	"os"
-	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -32,25 +28,20 @@ import (
 
 func main() {
 	etcdtest.Main() // does not return if this process is a member
-	broken := flag.Bool("break", false, "the control: clients of shared locks ignore that their leases end, so that a claim must fail")
-	demokit.Main("pglatch: three etcd members, two lock servers, 40 clients, and kill -9", serveLocks,
-		func(ctx context.Context, d *demokit.Demo) demokit.Story { return tell(ctx, d, *broken) })
+	demokit.Main("pglatch: three etcd members, two lock servers, 40 clients, and kill -9",
+		"clients of shared locks ignore that their leases end", serveLocks, tell)
 }
 
-// The environment variables of a lock server.
-const (
-	listenVariable  = "PGLATCH_DEMO_LISTEN" // its address
-	clusterVariable = "PGLATCH_DEMO_ETCD"   // client URLs of the members
-)
-
-// serveLocks is the main function of a lock server. It does what pglatch-etcd serve locks does.
+// serveLocks is the main function of a lock server. It does what pglatch-etcd serve locks does. Its arguments are its
+// address and the client URLs of the etcd members.
 func serveLocks(ctx context.Context, n *demokit.Node) error {
-	store, err := etcd.Open(ctx, etcd.Config{Client: clientv3.Config{Endpoints: strings.Split(os.Getenv(clusterVariable), ",")}})
+	address, members := n.Args[0], n.Args[1:]
+	store, err := etcd.Open(ctx, etcd.Config{Client: clientv3.Config{Endpoints: members}})
 	if err != nil {
 		return err
 	}
 	defer store.Close() //nolint:errcheck // the process ends
-	election, err := activeserver.New(activeserver.Config{URL: "http://" + os.Getenv(listenVariable), Store: store, Logger: n.Log})
+	election, err := activeserver.New(activeserver.Config{URL: "http://" + address, Store: store, Logger: n.Log})
 	if err != nil {
 		return err
 	}
@@ -58,7 +49,7 @@ func serveLocks(ctx context.Context, n *demokit.Node) error {
 	if err != nil {
 		return err
 	}
-	listener, err := n.Listen(ctx, os.Getenv(listenVariable))
+	listener, err := n.Listen(ctx, address)
 	if err != nil {
 		return err
 	}

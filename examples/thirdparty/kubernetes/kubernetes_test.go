@@ -80,8 +80,7 @@ func TestTheManifestsFitTheProgram(t *testing.T) {
 	t.Parallel()
 	m := read(t)
 	container := m.deployment.Spec.Template.Spec.Containers[0]
-	o, err := parse(container.Args)
-	require.NoError(t, err)
+	o := parse(container.Args)
 	assert.Empty(t, o.kubeconfig)
 	assert.Equal(t, ":8080", o.listen)
 	assert.EqualValues(t, 8080, container.Ports[0].ContainerPort)
@@ -161,8 +160,7 @@ func holderOf(t *testing.T) string {
 	kubeconfig := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `{"clusters": [{"name": "c", "cluster": {"server": %q}}],
 		"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}`, api.URL), 0o600))
-	o, err := parse([]string{"-kubeconfig", kubeconfig, "-listen", "127.0.0.1:0"})
-	require.NoError(t, err)
+	o := parse([]string{"-kubeconfig", kubeconfig, "-listen", "127.0.0.1:0"})
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
 	ended := make(chan error, 1)

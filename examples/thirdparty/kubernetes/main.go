@@ -10,7 +10,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"log/slog"
 	"net"
@@ -36,29 +35,23 @@ type options struct {
 	interval   time.Duration
 }
 
-func parse(args []string) (o options, err error) {
-	flags := flag.NewFlagSet("kubernetes", flag.ContinueOnError)
+func parse(args []string) (o options) {
+	flags := flag.NewFlagSet("kubernetes", flag.ExitOnError)
 	flags.StringVar(&o.lease, "lease", "pglatch-example", "the Lease object's name")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the cluster is; empty = this is a pod of it")
 	flags.StringVar(&o.listen, "listen", ":8080", "address for /leader, /readyz and /livez")
 	flags.DurationVar(&o.duration, "lease-duration", driver.DefaultLeaseDuration, "whole seconds")
 	flags.DurationVar(&o.interval, "interval", time.Second, "time between two pieces of work")
-	return o, flags.Parse(args)
+	_ = flags.Parse(args) // ends the process on an error
+	return o
 }
 
 func main() {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	o, err := parse(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err != nil {
-		os.Exit(2)
-	}
 	// Kubernetes stops a pod with SIGTERM. Then leadership is released when work has ended.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o, logger); err != nil {
+	if err := run(ctx, parse(os.Args[1:]), logger); err != nil {
 		logger.Error("stopped", slog.Any("error", err))
 		os.Exit(1)
 	}
@@ -69,13 +62,16 @@ func run(ctx context.Context, o options, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	identity, err := identity()
+	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
 	backend.Logger = logger
 	elector, err := leader.New(leader.Config{
-		Name: o.lease, Backend: backend, Identity: identity, LeaseDuration: o.duration, Logger: logger,
+		Name: o.lease, Backend: backend, LeaseDuration: o.duration, Logger: logger,
+		// In a pod both names are the same unless its spec says otherwise. The holderIdentity in the Lease begins with
+		// this name: the backend adds a suffix that is new in each process.
+		Identity: cmp.Or(os.Getenv("POD_NAME"), host),
 	})
 	if err != nil {
 		return err
@@ -89,16 +85,6 @@ func run(ctx context.Context, o options, logger *slog.Logger) error {
 	defer func() { _ = server.Close() }()
 	logger.Info("listening", slog.String("address", listener.Addr().String()))
 	return elector.Run(ctx, func(ctx context.Context) error { return work(ctx, o.interval, logger) })
-}
-
-// identity returns the name of the pod, or else of the host. In a pod both are the same unless
-// its spec says otherwise. The holderIdentity in the Lease begins with this name: the backend
-// adds a suffix that is new in each process.
-func identity() (string, error) {
-	if pod := os.Getenv("POD_NAME"); pod != "" {
-		return pod, nil
-	}
-	return os.Hostname()
 }
 
 // newBackend connects to the cluster that the program runs in, or to the one of -kubeconfig.

@@ -30,7 +30,6 @@ const (
 	built          = "scheduler_built"
 	serviceStarted = "service started"
 	serviceStopped = "service stopped"
-	requeued       = "jobs_requeued"
 )
 
 // schedulers are the services that run only on the leader, in the order of their start.
@@ -42,19 +41,11 @@ func serve(ctx context.Context, n *demokit.Node) error {
 		DSN: n.DSN, Node: n.Name, Mount: os.TempDir(), MountLocal: true, // shared by both nodes on this host
 		ScheduleInterval: 100 * time.Millisecond, JobInterval: 20 * time.Millisecond, HeartbeatInterval: 200 * time.Millisecond, Logger: n.Log,
 	})
-	if err != nil {
-		return err
-	}
-	defer node.Close()
-	listener, err := n.Listen(ctx, "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	return node.Serve(ctx, listener)
+	return n.Run(ctx, node, err)
 }
 
 func main() {
-	demokit.Main("pglatch: two nodes, one PostgreSQL, one of them schedules", serve, func(ctx context.Context, d *demokit.Demo) demokit.Story {
+	demokit.Main("pglatch: two nodes, one PostgreSQL, one of them schedules", "", serve, func(ctx context.Context, d *demokit.Demo) demokit.Story {
 		demokit.Check(d.OpenDatabase())
 		s := &demo{Demo: d}
 		return demokit.Story{Stay: s.stay, Scenes: []demokit.Scene{
@@ -81,58 +72,49 @@ func (d *demo) stay(ctx context.Context) {
 
 // elect shows that one of two nodes leads, and which work the other one leaves out.
 func (d *demo) elect(ctx context.Context) {
-	d.leader = d.Start("A")
-	d.leader.Await(0, acquired)
-	d.follower = d.Start("B")
-	d.follower.Await(0, skipping)
+	d.leader, d.follower = d.Start("A"), d.Start("B")
+	d.Await("a leader and a follower", func() bool {
+		if len(d.follower.Entries(0, acquired)) > 0 {
+			d.leader, d.follower = d.follower, d.leader
+		}
+		return len(d.leader.Entries(0, acquired)) > 0 && len(d.follower.Entries(0, skipping)) > 0
+	})
 	d.awaitRuns(d.leader)
 	d.show(d.leader, acquired, serviceStarted)
 	d.show(d.follower, skipping)
-	d.Claim(slices.Equal(d.leader.Values(serviceStarted, "service"), schedulers), "A logs %q, and starts all %d", acquired, len(schedulers))
-	d.Claim(len(d.follower.Entries(0, skipping)) == 1 && len(d.follower.Entries(0, built)) == 0, "B logs %q, and builds none", skipping)
 	d.claimSteady(ctx)
+	d.Claim(slices.Equal(d.leader.Values(serviceStarted, "service"), schedulers), "%s logs %q, and starts all %d", d.leader.Name, acquired, len(schedulers))
 }
 
 // claimSteady claims what holds between faults.
 func (d *demo) claimSteady(ctx context.Context) {
-	count := func() int { return dbtest.Ask[int](d.Database, `SELECT count(*) FROM code.runs`) }
-	before := count()
-	d.Await("more runs", func() bool { return count() >= before+2*len(schedulers) })
-	nodes := dbtest.Ask[string](d.Database, `SELECT string_agg(DISTINCT split_part(node, '-', 1), ', ')
+	before := dbtest.Ask[int](d, `SELECT count(*) FROM code.runs`)
+	d.AwaitTrue("more runs", `SELECT count(*) >= $1 FROM code.runs`, before+2*len(schedulers))
+	nodes := dbtest.Ask[string](d, `SELECT string_agg(DISTINCT split_part(node, '-', 1), ', ')
 		FROM (SELECT node FROM code.runs ORDER BY id DESC LIMIT $1) r`, len(schedulers))
 	d.Claim(nodes == d.leader.Name, "every run of a scheduler is by %s", nodes)
-	healthy := true
-	for _, path := range []string{"/readyz", "/livez", "/healthz"} {
-		healthy = healthy && status(ctx, d.leader, path) == http.StatusOK && status(ctx, d.follower, path) == http.StatusOK
+	answers := func(path string, follower int) bool {
+		return d.leader.Do(ctx, http.MethodGet, path, nil).Status == 200 && d.follower.Do(ctx, http.MethodGet, path, nil).Status == follower
 	}
-	a, b := status(ctx, d.leader, "/leader"), status(ctx, d.follower, "/leader")
-	d.Claim(a == http.StatusOK && b == http.StatusServiceUnavailable, "/leader answers %d at %s and %d at %s", a, d.leader.Name, b, d.follower.Name)
-	d.Claim(healthy, "/readyz, /livez and /healthz answer 200 at both")
-}
-
-func status(ctx context.Context, n *demokit.Process, path string) int {
-	return demokit.Do(ctx, http.MethodGet, n.URL+path, nil).Status
+	d.Claim(answers("/leader", 503), "/leader answers 200 at the leader and 503 at the follower")
+	d.Claim(answers("/readyz", 200) && answers("/livez", 200) && answers("/healthz", 200), "/readyz, /livez and /healthz answer 200 at both")
+	d.Claim(len(d.follower.Entries(0, built)) == 0, "the follower logs %q, and builds none", skipping)
 }
 
 // serveAll shows the work that does not depend on leadership.
 func (d *demo) serveAll(ctx context.Context) {
 	const repos, queries, work = 40, 20, 100 * time.Millisecond // so that a node that begins late still gets some jobs
 	for i := range queries {
-		status(ctx, []*demokit.Process{d.leader, d.follower}[i%2], "/query?q=repo")
+		[]*demokit.Process{d.leader, d.follower}[i%2].Do(ctx, http.MethodGet, "/query?q=repo", nil)
 	}
 	a, b := d.byNode(`SELECT count(*) FROM code.queries WHERE node LIKE $1`)
 	d.Claim(a == queries/2 && b == queries/2, "of %d queries, to A and B in turn, A answered %d and B %d", queries, a, b)
 	d.Say("%d jobs of %s for whoever claims them", repos, demokit.Pretty(work))
 	d.queue("repo-", repos, work)
-	d.Await("the jobs", func() bool {
-		return dbtest.Ask[int](d.Database, `SELECT count(*) FROM code.jobs WHERE state = 'done'`) >= repos
-	})
+	d.AwaitTrue("the jobs", `SELECT count(*) >= $1 FROM code.jobs WHERE state = 'done'`, repos)
 	a, b = d.byNode(`SELECT count(*) FROM code.jobs WHERE state = 'done' AND node LIKE $1`)
 	d.Claim(a > 0 && b > 0 && a+b == repos, "of %d jobs A did %d and B %d, none of them twice", repos, a, b)
-	d.Await("heartbeats", func() bool {
-		a, b := d.byNode(`SELECT count(*) FROM code.heartbeats WHERE at > now() - interval '1 s' AND node LIKE $1`)
-		return a == 1 && b == 1
-	})
+	d.AwaitTrue("heartbeats", `SELECT count(DISTINCT split_part(node, '-', 1)) = 2 FROM code.heartbeats WHERE at > now() - interval '1 s'`)
 	d.Claim(true, "both beat: the last sign of life of each is less than 1 s old")
 }
 
@@ -140,11 +122,10 @@ func (d *demo) serveAll(ctx context.Context) {
 func (d *demo) killed(ctx context.Context) {
 	const large = 3 * time.Second
 	d.queue("large-", 2, large)
-	d.Await("a job at each node", func() bool {
-		return dbtest.Ask[bool](d.Database, `SELECT count(DISTINCT node) = 2 FROM code.jobs WHERE state = 'running'`)
-	})
+	d.AwaitTrue("a job at each node", `SELECT count(DISTINCT node) = 2 FROM code.jobs WHERE state = 'running'`)
 	d.Say("each node has a job that takes %s", demokit.Pretty(large))
 	dead, heir := d.leader, d.follower
+	d.Claim(len(heir.Entries(0, skipping)) == 1, "%s has said once that it follows, however often it tried", heir.Name)
 	size, at := heir.Size(), time.Now()
 	dead.Kill()
 	d.Say("kill -9 %d", dead.PID())
@@ -154,32 +135,29 @@ func (d *demo) killed(ctx context.Context) {
 	d.show(heir, acquired, serviceStarted)
 	d.Claim(took > 0 && took < driver.DefaultLeaseDuration/2, "the follower took over at once: no lease of %s had to pass", demokit.Pretty(driver.DefaultLeaseDuration))
 	d.claimTerms()
-	d.Await("the jobs", func() bool {
-		return dbtest.Ask[int](d.Database, `SELECT count(*) FROM code.jobs JOIN code.repos r ON r.id = repo_id
-			WHERE r.name LIKE 'large-%' AND state = 'done' AND node LIKE $1`, heir.Name+"-%") == 2
-	})
-	heir.Await(size, requeued)
+	d.AwaitTrue("the jobs", `SELECT count(*) = 2 FROM code.jobs JOIN code.repos r ON r.id = repo_id
+		WHERE r.name LIKE 'large-%' AND state = 'done' AND node LIKE $1`, heir.Name+"-%")
+	heir.Await(size, "jobs_requeued")
 	d.Claim(true, "the job of %s was queued again when its heartbeat failed to come: %s did both", dead.Name, heir.Name)
-	d.leader = heir
+	d.leader, d.follower = heir, dead
 }
 
 // claimTerms claims what the guard of each run ensures: no run of an old term comes after one of a new term.
 func (d *demo) claimTerms() {
-	late := dbtest.Ask[int](d.Database, `SELECT count(*) FILTER (WHERE term < last)
+	late := dbtest.Ask[int](d, `SELECT count(*) FILTER (WHERE term < last)
 		FROM (SELECT term, lag(term) OVER (ORDER BY id) AS last FROM code.runs) r`)
-	terms := dbtest.Ask[int](d.Database, `SELECT count(DISTINCT term) FROM code.runs`)
+	terms := dbtest.Ask[int](d, `SELECT count(DISTINCT term) FROM code.runs`)
 	d.Claim(late == 0, "%d terms so far, and no run of an old one came after a run of a new one", terms)
 }
 
 // restarted shows that a restarted node does not disturb the leader.
 func (d *demo) restarted(ctx context.Context) {
 	size := d.leader.Size()
-	d.follower = d.Start("A")
+	d.follower = d.Start(d.follower.Name)
 	d.follower.Await(0, skipping)
 	d.show(d.follower, skipping)
 	d.claimSteady(ctx)
-	d.Claim(len(d.follower.Entries(0, built)) == 0 && len(d.leader.Entries(size, "state_change")) == 0,
-		"A follows and builds nothing, and B's leadership went on")
+	d.Claim(len(d.leader.Entries(size, "state_change")) == 0, "%s's leadership went on", d.leader.Name)
 }
 
 // terminated shows the order of a clean stop, and how long the hand-over takes.
@@ -195,12 +173,11 @@ func (d *demo) terminated(ctx context.Context) {
 	d.show(heir, acquired, serviceStarted)
 	stops := old.Values(serviceStopped, "service")
 	slices.Reverse(stops)
-	d.Claim(slices.Equal(stops, schedulers), "the schedulers stopped in reverse order")
+	d.Claim(slices.Equal(stops, schedulers), "the schedulers stopped in reverse order, and the process ended with exit code 0")
 	last := old.Await(0, serviceStopped, "service="+schedulers[0]).Time()
 	d.Say("%s leads %s after SIGTERM, %s after the last scheduler of %s had stopped; its process ended after %s",
 		heir.Name, demokit.Pretty(leads.Sub(at)), demokit.Pretty(leads.Sub(last)), old.Name, demokit.Pretty(ended))
 	d.Claim(leads.After(last), "leadership went when they had stopped, not before")
-	d.Claim(true, "the process ended in good order, with exit code 0")
 	d.leader, d.follower = heir, d.Start(old.Name)
 	d.claimTerms()
 }
@@ -213,13 +190,13 @@ func (d *demo) queue(name string, count int, work time.Duration) {
 
 // byNode runs a query that returns a number, once for A and once for B.
 func (d *demo) byNode(sql string) (a, b int) {
-	return dbtest.Ask[int](d.Database, sql, "A-%"), dbtest.Ask[int](d.Database, sql, "B-%")
+	return dbtest.Ask[int](d, sql, "A-%"), dbtest.Ask[int](d, sql, "B-%")
 }
 
 // awaitRuns waits until all schedulers have run on a node in the newest term.
 func (d *demo) awaitRuns(n *demokit.Process) {
 	d.Await("the schedulers of "+n.Name, func() bool {
-		return dbtest.Ask[int](d.Database, `SELECT count(DISTINCT scheduler) FROM code.runs
+		return dbtest.Ask[int](d, `SELECT count(DISTINCT scheduler) FROM code.runs
 			WHERE term = (SELECT max(term) FROM code.runs) AND node LIKE $1`, n.Name+"-%") == len(schedulers) &&
 			len(n.Entries(0, serviceStarted)) >= len(schedulers)
 	})
