@@ -36,6 +36,8 @@ TRY     := @failed=; try() { printf '%s\n' "$$*"; "$$@" || failed="$$failed $$*;
 TRY_END := ; [ -z "$$failed" ] || { echo "FAILED:$$failed"; exit 1; }
 # Tests wait for servers and processes most of the time, so more of them run at once than there are processors.
 AT_ONCE := -p 4 -parallel 3
+# When a test counts as hanging. A slow and busy machine needs several times as long as a fast one.
+LIMIT := -timeout 60m
 
 .PHONY: help
 help: ## list the targets
@@ -75,9 +77,9 @@ test: ## run all tests on a real PostgreSQL, with the race detector; after a fai
 	@echo "== compile, each package by name; the first time it takes minutes"
 	$(if $(RACE),CGO_ENABLED=1) $(GO) build -v $(RACE) ./...
 	$(TRY) \
-	try $(WITHPG) $(GOTEST) $(RACE) -shuffle=on $(AT_ONCE) -timeout 20m $(SLOW) $(TESTED); \
+	try $(WITHPG) $(GOTEST) $(RACE) -shuffle=on $(AT_ONCE) $(LIMIT) $(SLOW) $(TESTED); \
 	try $(WITHPG) sh -c 'printf "%s\n" $(firstword $(NESTED_PLAIN)) $(if $(RACE),$(PURE)) $(foreach m,$(NESTED),"$(strip $(m) $(RACE))") $(wordlist 2,99,$(NESTED_PLAIN)) | \
-		xargs -P 3 -L 1 sh -c '\''dir=$$1; shift; exec $(GOTEST) -C $$dir "$$@" -shuffle=on -timeout 15m ./...'\'' -' \
+		xargs -P 3 -L 1 sh -c '\''dir=$$1; shift; exec $(GOTEST) -C $$dir "$$@" -shuffle=on $(LIMIT) ./...'\'' -' \
 	$(TRY_END)
 
 .PHONY: test-short
@@ -90,11 +92,11 @@ SERVED := ./namespace ./internal/pgsession ./introspect ./advisory ./leader/post
 .PHONY: test-servers
 test-servers: ## run the tests of the packages that send SQL on the oldest and newest PostgreSQL, without the race detector; ON="14 18"
 	$(TRY) for v in $(or $(ON),14 18); do \
-		try env PGLATCH_PG_VERSION=$$v $(WITHPG) $(GOTEST) -shuffle=on $(AT_ONCE) -timeout 20m $(SERVED); done $(TRY_END)
+		try env PGLATCH_PG_VERSION=$$v $(WITHPG) $(GOTEST) -shuffle=on $(AT_ONCE) $(LIMIT) $(SERVED); done $(TRY_END)
 
 .PHONY: test-browser
 test-browser: browser-deps ## check the monitor's page and the documentation site with a real Chromium, and axe-core from npm; pictures in PGLATCH_ARTIFACTS
-	$(WITHPG) $(GOTEST) -C integration/thirdparty/browser -timeout 10m -count=1 ./...
+	$(WITHPG) $(GOTEST) -C integration/thirdparty/browser $(LIMIT) -count=1 ./...
 
 .PHONY: browser-deps
 browser-deps:
@@ -116,7 +118,7 @@ docs-serve: site/node_modules/.package-lock.json ## show the documentation site 
 
 .PHONY: test-kubernetes
 test-kubernetes: ## run elections on a real Kubernetes API: PGLATCH_TEST_KUBECONFIG, KUBE_APISERVER_BIN and ETCD_BIN, or the API's own library
-	$(GO) test -C integration/thirdparty/kubernetes -timeout 20m -count=1 -v .
+	$(GO) test -C integration/thirdparty/kubernetes $(LIMIT) -count=1 -v .
 
 .PHONY: test-cluster
 test-cluster: ## run leases and elections on real etcd clusters of three processes that are killed, stopped and cut off; as root for network namespaces
@@ -129,16 +131,16 @@ test-versions: ## run all tests on each supported version of PostgreSQL
 .PHONY: integration
 integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys, disks
 	$(TRY) \
-	try $(WITHPG) $(GOTEST) $(RACE) -tags integration -p 3 -timeout 30m ./integration/seams ./integration ./integration/...; \
-	try $(GOTEST) -C integration/thirdparty/libraries $(RACE) -tags integration -timeout 10m -count=1 -run 'Pooler' .; \
-	try $(WITHPG) $(GOTEST) -C integration/thirdparty/interop $(RACE) -tags integration -timeout 10m -count=1 -run 'Rails|NodePgMigrate' .; \
-	try $(GOTEST) -C adapters/gooselock $(RACE) -tags integration -timeout 10m -count=1 -run 'Pooler' .; \
-	try $(GOTEST) $(RACE) -timeout 10m -count=1 -run 'Disk|FileSystem' ./lease/sqlite ./leader/file \
+	try $(WITHPG) $(GOTEST) $(RACE) -tags integration -p 3 $(LIMIT) ./integration/seams ./integration ./integration/...; \
+	try $(GOTEST) -C integration/thirdparty/libraries $(RACE) -tags integration $(LIMIT) -count=1 -run 'Pooler' .; \
+	try $(WITHPG) $(GOTEST) -C integration/thirdparty/interop $(RACE) -tags integration $(LIMIT) -count=1 -run 'Rails|NodePgMigrate' .; \
+	try $(GOTEST) -C adapters/gooselock $(RACE) -tags integration $(LIMIT) -count=1 -run 'Pooler' .; \
+	try $(GOTEST) $(RACE) $(LIMIT) -count=1 -run 'Disk|FileSystem' ./lease/sqlite ./leader/file \
 	$(TRY_END)
 
 .PHONY: compat
 compat: ## run programs of this tree beside those of the commits in compat/base and base.turns: locks, elections, tables, turns, lock servers
-	$(WITHPG) $(GOTEST) -tags integration -timeout 10m -count=1 ./compat
+	$(WITHPG) $(GOTEST) -tags integration $(LIMIT) -count=1 ./compat
 
 # Packages with golden files of what is frozen: docs/stability.md.
 FROZEN := ./leader/file ./leader/postgres ./leader/shards/postgres ./turns ./once/postgres ./lease/postgres ./lease/sqlite ./lease/leaseserver ./lease/internal/wire \
@@ -195,6 +197,7 @@ spec-deps:
 bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards, shards, turns (about 90 minutes)
 	$(WITHPG) $(GO) test -run '^$$' -bench Ratio -benchtime 9x -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Cycle -benchtime 2s -benchmem -timeout 30m ./advisory
+	$(GO) test -run '^$$' -bench Told -benchtime 5x -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Loss -benchtime 200x -timeout 30m ./advisory
 	$(GO) test -tags pglatch_mutex -run '^$$' -bench Mutex -benchtime 300000x -cpu 1,2,4,8,16 ./advisory
 	cd integration/thirdparty/bench && $(GO) run ./cmd/locks

@@ -1,6 +1,7 @@
 package introspect_test
 
 import (
+	"encoding/json"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/await"
@@ -210,18 +212,11 @@ func TestARequestReachesItsProcessOnlyFromARoleThatCouldEndItsSessions(t *testin
 	require.True(t, replies[0].Done)
 
 	for role, may := range map[string]bool{"asker_plain": false, "asker_member": true, "asker_signal": true} {
-		_, err := conn.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN PASSWORD 'x'")
-		require.NoError(t, err)
-		of := map[string]string{"asker_member": conn.Config().User, "asker_signal": "pg_signal_backend"}[role]
-		if of != "" {
-			_, err = conn.Exec(t.Context(), "GRANT "+pgx.Identifier{of}.Sanitize()+" TO "+role)
-			require.NoError(t, err)
+		var of []string
+		if may {
+			of = []string{map[string]string{"asker_member": conn.Config().User, "asker_signal": "pg_signal_backend"}[role]}
 		}
-		cc, err := pgx.ParseConfig(dsn)
-		require.NoError(t, err)
-		cc.User, cc.Password = role, "x"
-		asker, err := pgx.ConnectConfig(t.Context(), cc)
-		require.NoError(t, err)
+		asker := as(t, conn, role, of...)
 		replies, err := introspect.Send(t.Context(), asker, request)
 		require.NoError(t, err)
 		require.Len(t, replies, 1, role)
@@ -229,7 +224,6 @@ func TestARequestReachesItsProcessOnlyFromARoleThatCouldEndItsSessions(t *testin
 		answers, err := introspect.Ask(t.Context(), asker, introspect.Question{Timeout: 20 * time.Second})
 		require.NoError(t, err)
 		require.Len(t, answers.Answers, 1, "who may connect may ask")
-		require.NoError(t, asker.Close(t.Context()))
 	}
 	require.Len(t, source.requests, 3, "the one that was refused did not reach it")
 }
@@ -315,4 +309,73 @@ func TestAFloodOfQuestionsIsAnsweredAHundredTimesASecond(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.GreaterOrEqual(t, time.Since(begin), (questions-1)*10*time.Millisecond) // longer on a busy machine
+}
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var order = namespace.Must(7, "order")
+
+// waits is a wait for one order of a caller who holds others.
+func waits(id uint64, since time.Duration, want int64, holds ...int64) introspect.Wait {
+	w := introspect.Wait{ID: id, Key: order.ID(want).String(), Tag: order.ID(want).Tag(), Age: since}
+	for _, h := range holds {
+		w.Holds = append(w.Holds, order.ID(h).Tag())
+	}
+	return w
+}
+
+func process(id string, all ...introspect.Wait) introspect.Answer {
+	return introspect.Answer{Process: introspect.Process{ID: id, Service: id, Host: "host", PID: 1}, Waits: all}
+}
+
+func TestACycleThroughProcessesIsFoundAndNamed(t *testing.T) {
+	t.Parallel()
+	a := introspect.Answers{Answers: []introspect.Answer{
+		process("a", waits(1, 3*time.Second, 2, 1), waits(2, time.Second, 9)),
+		process("b", waits(1, 2*time.Second, 3, 2, 8)),
+		process("c", waits(5, 4*time.Second, 1, 3), waits(6, time.Second, 8, 9)), // 9 waits for nobody who waits
+	}}
+	cycles := a.Cycles()
+	require.Len(t, cycles, 1)
+	require.Len(t, cycles[0], 3)
+	require.Equal(t, "b", cycles[0].Youngest().Process.ID)
+	require.Equal(t, "a@host (1) waits for order/2, which b@host (1) holds, which waits for order/3, which c@host (1) holds, which waits for order/1, which a@host (1) holds",
+		cycles[0].String())
+	require.True(t, cycles[0].Same(a.Cycles()[0]))
+	a.Answers[1].Waits[0].ID = 2
+	require.False(t, cycles[0].Same(a.Cycles()[0]), "another wait")
+}
+
+func TestWhatEndsByItselfIsNoCycle(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]introspect.Answers{
+		"a chain": {Answers: []introspect.Answer{process("a", waits(1, 1, 2, 1)), process("b", waits(1, 1, 3, 2)), process("c")}},
+		"readers": {Answers: []introspect.Answer{
+			{Process: introspect.Process{ID: "a"}, Locks: []introspect.Lock{{Tag: order.ID(1).Tag(), Shared: true}}, Waits: []introspect.Wait{shared(waits(1, 1, 2, 1))}},
+			{Process: introspect.Process{ID: "b"}, Locks: []introspect.Lock{{Tag: order.ID(2).Tag(), Shared: true}}, Waits: []introspect.Wait{shared(waits(1, 1, 1, 2))}},
+		}},
+		"a semaphore": {Answers: []introspect.Answer{process("a", semaphore(waits(1, 1, 2, 1))), process("b", waits(1, 1, 1, 2))}},
+	} {
+		require.Empty(t, a.Cycles(), name)
+	}
+	a := introspect.Answers{Answers: []introspect.Answer{
+		{Process: introspect.Process{ID: "a"}, Locks: []introspect.Lock{{Tag: order.ID(1).Tag(), Shared: true}}, Waits: []introspect.Wait{waits(1, 1, 2, 1)}},
+		{Process: introspect.Process{ID: "b"}, Locks: []introspect.Lock{{Tag: order.ID(2).Tag(), Shared: true}}, Waits: []introspect.Wait{waits(1, 1, 1, 2)}},
+	}}
+	require.Len(t, a.Cycles(), 1, "a control: readers that become writers")
+}
+
+func shared(w introspect.Wait) introspect.Wait    { w.Shared = true; return w }
+func semaphore(w introspect.Wait) introspect.Wait { w.Semaphore = true; return w }
+
+func TestAProcessTellsItsAgeInSeconds(t *testing.T) {
+	t.Parallel()
+	p := introspect.Process{ID: "x", Service: "billing", Host: "web-1", PID: 7, Age: 1500*time.Millisecond + 1, Clock: time.Unix(1, 0).UTC()}
+	text, err := json.Marshal(introspect.Answer{Process: p})
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `"age":1.500000001`)
+	var back introspect.Answer
+	require.NoError(t, json.Unmarshal(text, &back))
+	assert.Equal(t, p, back.Process)
+	require.Error(t, json.Unmarshal([]byte(`{"age": 1e300}`), &p), "it is no time.Duration")
 }
