@@ -19,10 +19,10 @@ import (
 // code.
 func Play(t *testing.T, env []string, args ...string) (output string, code int) {
 	t.Helper()
+	binary := filepath.Join(t.TempDir(), "demo")
+	require.NoError(t, gobuild.Program(t.Context(), ".", binary))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	binary := filepath.Join(t.TempDir(), "demo")
-	require.NoError(t, gobuild.Program(ctx, ".", binary))
 	command := exec.CommandContext(ctx, binary, args...)
 	command.Env = append(os.Environ(), env...)
 	said, err := command.CombinedOutput()

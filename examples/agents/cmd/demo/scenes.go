@@ -58,16 +58,25 @@ const agentLocks = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND obj
 
 // waitTimesOut shows the answer to a client whose wait for the lock times out.
 func (d *demo) waitTimesOut(ctx context.Context) {
-	x := d.newAgent(ctx, "weaver")
-	hook := d.begin(ctx, "pre-tool-use", x, 9*time.Second)
-	pid := dbtest.Ask[uint32](d, agentLocks+` AND granted`, agents.Agents.Number(), x.id)
-	d.Say("another one comes to B, which waits for %s", demokit.Pretty(lockTimeout))
+	var x agent
+	for attempt := 1; ; attempt++ {
+		x = d.newAgent(ctx, fmt.Sprintf("weaver-%d", attempt))
+		hook := d.begin(ctx, "pre-tool-use", x, 9*time.Second)
+		pid := dbtest.Ask[uint32](d, agentLocks+` AND granted`, agents.Agents.Number(), x.id)
+		d.Say("another one comes to B, which waits for %s", demokit.Pretty(lockTimeout))
+		y := d.send(ctx, d.b, "stop", x, 0, "")
+		p := d.refused(d.b, y)
+		done := <-hook
+		if p.Holder == nil && y.Status == http.StatusLocked && attempt < 5 {
+			d.Say("PostgreSQL was too slow to say who holds the lock: once more")
+			continue
+		}
+		d.Claim(y.Status == http.StatusLocked && retryAfter(y) > 0, "423 Locked, and when to come again")
+		d.Claim(p.Holder != nil && p.Holder.ApplicationName == "agents/A" && p.Holder.PID == pid, "the answer names the holder: agents/A in session %d", pid)
+		d.Claim(done.Status == http.StatusOK, "the first hook is done, undisturbed")
+		break
+	}
 	y := d.send(ctx, d.b, "stop", x, 0, "")
-	p := d.refused(d.b, y)
-	d.Claim(y.Status == http.StatusLocked && retryAfter(y) > 0, "423 Locked, and when to come again")
-	d.Claim(p.Holder != nil && p.Holder.ApplicationName == "agents/A" && p.Holder.PID == pid, "the answer names the holder: agents/A in session %d", pid)
-	d.Claim((<-hook).Status == http.StatusOK, "the first hook is done, undisturbed")
-	y = d.send(ctx, d.b, "stop", x, 0, "")
 	d.Claim(y.Status == http.StatusOK, "when A is done, B gets the lock: 200 after %s", demokit.Pretty(y.Took))
 }
 
