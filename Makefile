@@ -129,9 +129,9 @@ test-versions: ## run all tests on each supported version of PostgreSQL
 	for v in $(VERSIONS); do echo "== PostgreSQL $$v"; PGLATCH_PG_VERSION=$$v $(MAKE) --no-print-directory test || exit 1; done
 
 .PHONY: integration
-integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys, disks
+integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys, disks; BESIDE=2 runs two packages at a time, not three
 	$(TRY) \
-	try $(WITHPG) $(GOTEST) $(RACE) -tags integration -p 3 $(LIMIT) ./integration/seams ./integration ./integration/...; \
+	try $(WITHPG) $(GOTEST) $(RACE) -tags integration -p $(or $(BESIDE),3) $(LIMIT) ./integration/seams ./integration ./integration/...; \
 	try $(GOTEST) -C integration/thirdparty/libraries $(RACE) -tags integration $(LIMIT) -count=1 -run 'Pooler' .; \
 	try $(WITHPG) $(GOTEST) -C integration/thirdparty/interop $(RACE) -tags integration $(LIMIT) -count=1 -run 'Rails|NodePgMigrate' .; \
 	try $(GOTEST) -C adapters/gooselock $(RACE) -tags integration $(LIMIT) -count=1 -run 'Pooler' .; \
