@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +34,7 @@ type game struct {
 	others  []int32     // the sessions that carried shards beside it
 	faults  []fault
 	stats   map[string]*outcomes // by fault
+	slower  time.Duration        // the factor of all times of nodes and of all bounds: see open
 }
 
 // outcomes are what rounds of one fault came to.
@@ -62,7 +62,7 @@ func newTracedGame(t *testing.T, run *replay.Run) *game {
 // newGameOn is a game in which join has to say how a node reaches the server, if not by the DSN.
 func newGameOn(t *testing.T, server *pgserver.Server, dsn string, run *replay.Run, join func(*electiontest.Node)) *game {
 	t.Helper()
-	g := &game{Ledger: ledgertest.New(t, dsn), server: server, run: run, stats: make(map[string]*outcomes)}
+	g := &game{Ledger: ledgertest.New(t, dsn), server: server, run: run, stats: make(map[string]*outcomes), slower: 1}
 	g.faults = g.allFaults()
 	setup := electiontest.Setup{
 		Join: func(n *electiontest.Node) {
@@ -94,12 +94,32 @@ func (g *game) sessions() ([]int32, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[int32])
 }
 
-// open starts n nodes, whose jobs set may change, and waits until they own all shards evenly.
+// lease is how long ownership lasts without a renewal, in this game.
+func (g *game) lease() time.Duration { return g.slower * lease }
+
+// bound is the longest time until each shard is owned again, on a machine that is slower by a factor.
+func (g *game) bound(f fault, noise int) time.Duration { return g.slower * f.Bound(noise) }
+
+// open starts n nodes, whose jobs set may change, and waits until they own all shards evenly. On a slow machine nodes
+// with short leases lose them as fast as they get them. If they do not settle soon, the game begins again with leases
+// that are twice as long, and half of the work.
 func (g *game) open(n int, set func(*electiontest.Job)) {
 	g.T.Helper()
 	began := time.Now()
-	g.start(n, set)
-	g.awaitEven()
+	for g.start(n, set); ; g.start(n, set) {
+		limit := settleAtMost * g.lease()
+		if g.slower == slowest {
+			limit = 3 * patience
+		}
+		unsettled := g.wait(limit, g.uneven)
+		if unsettled == "" {
+			break
+		}
+		require.Less(g.T, g.slower, slowest, "%d nodes do not settle: %s", n, unsettled)
+		g.T.Logf("NOTE: %d nodes do not settle with leases of %v, so they get longer ones: %s", n, g.lease(), unsettled)
+		g.Close()
+		g.slower *= 2
+	}
 	await.Until(g.T, patience, func() bool { // one that a node has lost lasts at the server for a while
 		sessions, err := g.sessions()
 		return err == nil && len(sessions) <= 2*n
@@ -111,7 +131,7 @@ func (g *game) open(n int, set func(*electiontest.Job)) {
 func (g *game) start(n int, set func(*electiontest.Job)) {
 	g.T.Helper()
 	g.Start(n, func(j *electiontest.Job) {
-		j.Settings[settingNodes] = fmt.Sprint(n)
+		j.Settings[settingNodes], j.Settings[settingSlower] = fmt.Sprint(n), fmt.Sprint(int(g.slower))
 		set(j)
 	})
 }
@@ -120,14 +140,16 @@ func (g *game) start(n int, set func(*electiontest.Job)) {
 // part, rounded down or up.
 func (g *game) awaitEven() {
 	g.T.Helper()
-	g.await("the nodes to own all shards evenly", func(latest map[int]judge.Tenure, since time.Time) string {
-		parts, missing := g.parts(latest, since)
-		low, high := listed/len(g.Nodes), (listed+len(g.Nodes)-1)/len(g.Nodes)
-		if missing > 0 || slices.Min(parts) < low || slices.Max(parts) > high {
-			return fmt.Sprintf("they own %v, and nobody %d", parts, missing)
-		}
-		return ""
-	})
+	g.await("the nodes to own all shards evenly", g.uneven)
+}
+
+func (g *game) uneven(latest map[int]judge.Tenure, since time.Time) string {
+	parts, missing := g.parts(latest, since)
+	low, high := listed/len(g.Nodes), (listed+len(g.Nodes)-1)/len(g.Nodes)
+	if missing > 0 || slices.Min(parts) < low || slices.Max(parts) > high {
+		return fmt.Sprintf("they own %v, and nobody %d", parts, missing)
+	}
+	return ""
 }
 
 // parts counts the shards of each node, and those on which nobody who lives has worked since a moment.
@@ -148,20 +170,27 @@ func (g *game) parts(latest map[int]judge.Tenure, since time.Time) (parts []int,
 // looked at before, so that what is not worked on any more is found out.
 func (g *game) await(what string, wrong func(latest map[int]judge.Tenure, since time.Time) string) {
 	g.T.Helper()
+	if last := g.wait(3*patience, wrong); last != "" {
+		require.Fail(g.T, "this took too long: "+what, last)
+	}
+}
+
+// wait is await with a limit. It returns what is wrong at the end, and the last errors of the nodes.
+func (g *game) wait(limit time.Duration, wrong func(latest map[int]judge.Tenure, since time.Time) string) string {
+	g.T.Helper()
 	since, last := time.Now(), ""
-	for end := time.Now().Add(3 * patience); time.Now().Before(end); electiontest.Pause(g.T.Context(), 10*time.Millisecond) {
+	for end := time.Now().Add(limit); time.Now().Before(end); electiontest.Pause(g.T.Context(), 10*time.Millisecond) {
 		if last = wrong(g.Terms.Latest(), since); last == "" {
-			return
+			return ""
 		}
-		if time.Since(since) > lease { // what was right a lease ago may be wrong by now
-			since = time.Now().Add(-3 * pauseAtMost)
+		if time.Since(since) > g.lease() { // what was right a lease ago may be wrong by now
+			since = time.Now().Add(-3 * g.slower * pauseAtMost)
 		}
 	}
-	var errors []string
 	for _, node := range g.Nodes {
-		errors = append(errors, fmt.Sprintf("node %d: %s", node.Job.Node, node.LastError()))
+		last += fmt.Sprintf("\nnode %d: %s", node.Job.Node, node.LastError())
 	}
-	require.Fail(g.T, "this took too long: "+what, "%s; their last errors:\n%s", last, strings.Join(errors, "\n"))
+	return last
 }
 
 // round makes a fault happen and waits until each shard is owned again, and then evenly.
@@ -208,10 +237,10 @@ func (g *game) round(f fault) {
 			}
 		}
 	}
-	if owned > f.Bound(1) {
+	if owned > g.bound(f, 1) {
 		o.slow++
 	}
-	assert.LessOrEqual(g.T, owned, f.Bound(20), "until each shard was owned again: %s", f.Name)
+	assert.LessOrEqual(g.T, owned, g.bound(f, 20), "until each shard was owned again: %s", f.Name)
 	g.T.Logf("%d nodes, %s: owned again after %v, evenly %v later; %d ownerships began", len(g.Nodes), f.Name,
 		owned.Round(time.Millisecond), even.Round(time.Millisecond), moved)
 }
@@ -261,9 +290,9 @@ func (g *game) requireLegal() {
 func (g *game) summary() {
 	for _, f := range g.faults {
 		o := g.stats[f.Name]
-		tally.Faults(g.T, tally.Fault{Name: f.Name, Times: o.count, Freed: o.owned, Bound: f.Bound(1), Overlap: new(g.Overlap(f.Name))})
+		tally.Faults(g.T, tally.Fault{Name: f.Name, Times: o.count, Freed: o.owned, Bound: g.bound(f, 1), Overlap: new(g.Overlap(f.Name))})
 		g.T.Logf("%-11s %3d times: owned again after %6v at most (bound %v; %d were slower), evenly %6v later; a shard was without operations for %6v; late operations by %v",
-			f.Name, o.count, o.owned.Round(time.Millisecond), f.Bound(1), o.slow, o.even.Round(time.Millisecond), o.gap.Round(time.Millisecond),
+			f.Name, o.count, o.owned.Round(time.Millisecond), g.bound(f, 1), o.slow, o.even.Round(time.Millisecond), o.gap.Round(time.Millisecond),
 			g.Overlap(f.Name).Round(10*time.Microsecond))
 	}
 }
@@ -282,7 +311,7 @@ type fault struct {
 // first operation. The node detects the loss in about a millisecond. 5 ms × 20 allows for a busy machine.
 const noticeBound = 20 * 5 * time.Millisecond
 
-// allFaults are all that there are; their bounds are those that docs/reference/shards.md states. A server that hears nothing ends a
+// allFaults are all that there are; their bounds are those that docs/reference/shards.md states, for the shortest lease. A server that hears nothing ends a
 // session after a lease, and after another one a guarded transaction that was stopped half way.
 func (g *game) allFaults() []fault {
 	noticed := func(name string, quick time.Duration, strike func() func()) electiontest.Fault {
@@ -330,7 +359,7 @@ func (g *game) awaitCarried(before map[int]judge.Tenure, struck time.Time) {
 	// The shards that were taken away; one that was moved since was not.
 	lost := func(latest map[int]judge.Tenure) (n int) {
 		for shard, was := range before {
-			if latest[shard].Term != was.Term && was.Last.After(struck.Add(-lease)) {
+			if latest[shard].Term != was.Term && was.Last.After(struck.Add(-g.lease())) {
 				n++
 			}
 		}

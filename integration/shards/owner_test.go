@@ -24,6 +24,7 @@ const (
 	settingWork     = "work"     // of the transactions, straight to the server
 	settingFirst    = "first"    // the first shard of the list
 	settingNodes    = "nodes"    // how many there are
+	settingSlower   = "slower"   // the factor of all times
 	settingTrusting = "trusting" // not empty = membership decides, not locks
 )
 
@@ -39,6 +40,7 @@ type owner struct {
 	*electiontest.Child
 	writer ledgertest.Writer
 	turn   chan struct{} // has a value when a transaction is due
+	slower time.Duration // the factor of all times
 
 	mu      sync.Mutex
 	working map[string]bool
@@ -63,6 +65,9 @@ func own(ctx context.Context, child *electiontest.Child) error {
 	}
 	if !c.Reckless {
 		c.writer.InTx = inTx
+	}
+	if _, err := fmt.Sscan(c.Settings[settingSlower], (*int64)(&c.slower)); err != nil {
+		return err
 	}
 	node, err := c.node()
 	if err != nil {
@@ -90,7 +95,7 @@ func (c *owner) node() (*shards.Node, error) {
 	}
 	return shards.New(shards.Config{
 		Name: "tenants", Backend: backend, Identity: c.Identity(), Shards: listFrom(first),
-		LeaseDuration: lease, MinStay: stay, MovesPerSecond: 1000, Callbacks: c.Trace.Shards(c.callbacks()),
+		LeaseDuration: c.slower * lease, MinStay: c.slower * stay, MovesPerSecond: 1000, Callbacks: c.Trace.Shards(c.callbacks()),
 	})
 }
 
@@ -147,7 +152,7 @@ func (c *owner) tend(owned context.Context, s shards.Shard) error {
 		case <-c.turn:
 			_ = c.writer.Write(owned, s.Name, s.Term)
 		case <-ctx.Done():
-		case <-time.After(pauseAtMost/4 + rand.N(pauseAtMost*3/4)):
+		case <-time.After(c.slower * (pauseAtMost/4 + rand.N(pauseAtMost*3/4))):
 		}
 	}
 }
@@ -172,7 +177,7 @@ func (c *owner) leave(s shards.Shard) {
 func (c *owner) pace(ctx context.Context) {
 	nodes := 0
 	_, _ = fmt.Sscan(c.Settings[settingNodes], &nodes)
-	ticker := time.NewTicker(writesEvery * time.Duration(max(nodes, 1)))
+	ticker := time.NewTicker(c.slower * writesEvery * time.Duration(max(nodes, 1)))
 	defer ticker.Stop()
 	for {
 		select {

@@ -180,12 +180,15 @@ func (s trustingSession) Look(ctx context.Context, known uint64) (driver.View, e
 	return v, err
 }
 
-// The times of all nodes.
+// The times of all nodes, on a machine that is fast enough for them: see game.open.
 const (
 	lease    = electiontest.Lease
 	look     = lease / 5 // what 0 means
 	stay     = lease / 2
 	patience = electiontest.Patience
+
+	slowest      = time.Duration(8) // all times are longer by this factor at most
+	settleAtMost = 5                // so many leases may pass before nodes own all shards evenly
 
 	// A claim, by one that looks because nothing told it to.
 	attempt = 2*look + electiontest.RenewTimeout
