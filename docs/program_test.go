@@ -313,7 +313,7 @@ func compile(t *testing.T, fragments map[string]string) (complaints map[string][
 		last := ""
 		for line := range strings.Lines(goBuild(t, module, packages)) {
 			m := place.FindStringSubmatch(line)
-			if strings.HasPrefix(line, "#") || unused.MatchString(line) {
+			if strings.HasPrefix(line, "#") || unused.MatchString(line) || strings.HasPrefix(line, "go: downloading ") {
 				continue
 			}
 			if m != nil {
