@@ -8,14 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/session"
-
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
-	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -102,10 +100,8 @@ func holders(ctx context.Context, app *program.App, key namespace.Key) string {
 		return "unknown: " + program.OneLine(err.Error())
 	}
 	var names []string
-	for _, r := range (overview.Filter{Tag: key.Tag()}).Apply(v.Rows()) {
-		for _, p := range r.Holders {
-			names = append(names, program.Printable(p.String()))
-		}
+	for _, p := range v.Holders(key) {
+		names = append(names, program.Printable(p.String()))
 	}
 	if names == nil {
 		return "nobody at this moment"

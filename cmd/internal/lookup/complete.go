@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/incident"
 )
 
 // completeWithin is the time limit for a completion after the user has pressed TAB.
@@ -60,7 +61,7 @@ func CompleteKey(app *program.App) cobra.CompletionFunc {
 				}
 			}
 			for _, r := range v.Rows() {
-				if !overview.Hidden(r.Key) {
+				if !incident.Hidden(r.Key) {
 					all = append(all, cobra.CompletionWithDesc(r.Key, describe(r)))
 				}
 			}

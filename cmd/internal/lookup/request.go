@@ -109,14 +109,15 @@ func (l *Looker) send(ctx context.Context, r introspect.Request) ([]introspect.R
 // Holders returns the holders of a key.
 func (l *Looker) Holders(ctx context.Context, key namespace.Key) ([]overview.Party, error) {
 	v, err := l.Look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []overview.Party
+	return v.Holders(key), err
+}
+
+// Holders returns the holders of a key.
+func (v View) Holders(key namespace.Key) (all []overview.Party) {
 	for _, r := range (overview.Filter{Tag: key.Tag()}).Apply(v.Rows(key)) {
 		all = append(all, r.Holders...)
 	}
-	return all, nil
+	return all
 }
 
 // Text writes what the processes answered.
