@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/incident"
@@ -93,7 +92,7 @@ func (h *heard) index(last map[uint32]memo) {
 	h.texts, h.keys = map[namespace.Tag]string{}, map[namespace.Tag]namespace.Tag{}
 	h.holds, h.waits = map[spot]time.Time{}, map[spot]time.Time{}
 	name := func(t namespace.Tag, text string) {
-		if old, ok := h.texts[t]; !ok || hidesEntity(old) {
+		if old, ok := h.texts[t]; !ok || incident.Hidden(old) {
 			h.texts[t] = text
 		}
 	}
@@ -121,9 +120,6 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return a
 }
-
-// hidesEntity reports whether a process told the key without its entity.
-func hidesEntity(text string) bool { return strings.Contains(text, "/…") }
 
 // A memo is a process's last answer.
 type memo struct {
@@ -204,7 +200,7 @@ func (m *Monitor) incidentRow(l *Lock, now time.Time) incident.Row {
 // Config.Namespaces.
 func (a *assembler) show(tag namespace.Tag, text string) (shown string, whole bool) {
 	l := Lock{Tag: tag}
-	if text == "" || hidesEntity(text) {
+	if text == "" || incident.Hidden(text) {
 		text = cmp.Or(a.heard.texts[tag], text)
 	}
 	a.nameAs(&l, text)

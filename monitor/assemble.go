@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/monitor/fleet"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -95,7 +96,7 @@ func (a *assembler) tabled(tag namespace.Tag) (fleet.Lock, bool) {
 // nameAs is name for a key that a process calls text; "" = no process named it.
 func (a *assembler) nameAs(l *Lock, text string) {
 	l.Key, l.shown = Key{Kind: "single", Text: l.Tag.String()}, true
-	if t, ok := a.tabled(l.Tag); ok && (text == "" || hidesEntity(text)) {
+	if t, ok := a.tabled(l.Tag); ok && (text == "" || incident.Hidden(text)) {
 		if text = t.Text; t.Kind != fleet.ShardLock {
 			a.nameOther(l, t)
 			return
@@ -119,7 +120,7 @@ func (a *assembler) nameAs(l *Lock, text string) {
 		if !told && !named && text != "" {
 			l.Key.Text = text // without an entity
 		}
-		if !told || hidesEntity(text) {
+		if !told || incident.Hidden(text) {
 			return
 		}
 		entity = rest

@@ -365,8 +365,8 @@ func ListenerName(name string) string {
 	return name[:min(len(name), 63-len(introspect.ListenerPrefix))]
 }
 
-// hidden reports whether the text of a key hides its entity.
-func hidden(text string) bool { return strings.HasSuffix(text, "/…") }
+// Hidden reports whether the process that told the text of a key left its entity out.
+func Hidden(text string) bool { return strings.HasSuffix(text, "/…") }
 
 // namespaceOf returns the name in the text of a key.
 func namespaceOf(text string) string {

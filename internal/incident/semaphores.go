@@ -21,7 +21,7 @@ func (b *builder) groupSemaphores(all []said) {
 	}
 	for _, s := range all {
 		for _, l := range s.answer.Locks {
-			if l.Semaphore == "" || hidden(l.Semaphore) { // no slot says which other slots belong to it
+			if l.Semaphore == "" || Hidden(l.Semaphore) { // no slot says which other slots belong to it
 				continue
 			}
 			k := b.semaphore(l.Semaphore, l.Tag)
@@ -85,7 +85,7 @@ func (b *builder) join(k *Key, own namespace.Key, tag namespace.Tag, slots []nam
 // semaphore returns the semaphore that a process calls text, and creates it if necessary.
 func (b *builder) semaphore(text string, tag namespace.Tag) *Key {
 	id := text
-	if hidden(text) { // otherwise two semaphores would look like one
+	if Hidden(text) { // otherwise two semaphores would look like one
 		id = tag.String()
 	}
 	k := b.semas[id]

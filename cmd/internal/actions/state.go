@@ -8,6 +8,7 @@ import (
 
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/monitor/fleet"
@@ -114,7 +115,7 @@ func (s *Server) state(d *Database, w http.ResponseWriter, r *http.Request, who 
 
 func keyOf(row *overview.Row, candidates map[string][]string) keyState {
 	k := keyState{Key: row.Key, Kind: string(row.Kind), Sessions: []sessionState{}, Candidates: candidates[row.Tag.String()]}
-	if overview.Hidden(row.Key) || row.Key != program.Printable(row.Key) {
+	if incident.Hidden(row.Key) || row.Key != program.Printable(row.Key) {
 		k.Key = row.Tag.String()
 	}
 	slices.Sort(k.Candidates)

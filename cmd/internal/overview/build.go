@@ -89,7 +89,7 @@ func input(s monitor.Snapshot, known []namespace.Key) incident.Input {
 
 // name records a name of a key. The first one counts that has its entity. A number is no name: the viewer may know one.
 func (b *builder) name(text string, tag namespace.Tag) {
-	if known := b.names[tag]; (known == "" || Hidden(known)) && text != tag.String() {
+	if known := b.names[tag]; (known == "" || incident.Hidden(known)) && text != tag.String() {
 		b.names[tag] = text
 	}
 }

@@ -14,9 +14,6 @@ func ProcessName(p introspect.Process) string {
 	return p.Service + "@" + p.Host + ":" + strconv.Itoa(p.PID)
 }
 
-// Hidden reports whether the process left the entity out of a key's text.
-func Hidden(text string) bool { return strings.HasSuffix(text, "/…") }
-
 // Namespaces returns the namespaces of the keys that the processes reported. It omits names that
 // processes use for different numbers, and numbers with several names, because they are ambiguous.
 func Namespaces(a introspect.Answers) *namespace.Set {

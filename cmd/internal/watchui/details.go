@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/pglatch/pglatch/cmd/internal/overview"
+	"github.com/pglatch/pglatch/internal/incident"
 )
 
 // viewOpen shows the selected key, scrolled.
@@ -76,7 +77,7 @@ func (m *Model) texts(spans ...Span) []Line {
 // remedies returns the commands for a key, in the order in which to try them.
 func remedies(r *overview.Row) []string {
 	key := r.Key
-	if overview.Hidden(key) {
+	if incident.Hidden(key) {
 		key = r.Tag.String()
 	}
 	all := []string{"pglatch status " + key + "        who, again, to copy"}
