@@ -186,15 +186,6 @@ func (a *assembler) hold(l *Lock, seen map[holding]time.Time, now, local time.Ti
 	if since, ok := a.heard.holds[spot{l.PID, l.Tag}]; ok {
 		l.HeldSince = &HeldSince{At: now.Add(since.Sub(local)), Source: SourceProcess}
 		l.Duration = seconds(local.Sub(since))
-	}
-	if a.config.HeldSince != nil {
-		if at, ok := a.config.HeldSince(l.PID, l.Tag); ok {
-			l.HeldSince = &HeldSince{At: at.UTC(), Source: SourceLibrary}
-			l.Duration = seconds(local.Sub(at))
-			return
-		}
-	}
-	if l.HeldSince != nil {
 		return
 	}
 	l.HeldSince = &HeldSince{At: first, Source: SourceFirstSeen}

@@ -88,11 +88,6 @@ type Config struct {
 	// by one goroutine at a time, and delays no query. "pglatch serve monitor" sets it. nil = none.
 	Fleet func(ctx context.Context) (fleet.Fleet, error)
 
-	// HeldSince returns when the session pid of this process took the lock tag, because PostgreSQL does not
-	// record that. false = no locker of this process took it. HeldSince is called by one goroutine at a time
-	// and must not block. nil = no locker to ask.
-	HeldSince func(pid uint32, tag namespace.Tag) (time.Time, bool)
-
 	// MinInterval is the minimum time from the end of one query to the start of
 	// the next. 0 = 250 ms.
 	MinInterval time.Duration

@@ -120,9 +120,6 @@ type HeldSince struct {
 type Source string
 
 const (
-	// SourceLibrary means that Config.HeldSince reported when the lock was taken, by the clock of
-	// this process.
-	SourceLibrary Source = "library"
 	// SourceProcess means that the process that holds the lock reported how long it had held it.
 	SourceProcess Source = "process"
 	// SourceFirstSeen means that the Monitor saw the lock for the first time then, and has seen it in every query since. Or

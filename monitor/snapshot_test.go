@@ -183,25 +183,6 @@ func TestALockIsHeldSinceTheMonitorFirstSawIt(t *testing.T) {
 	assert.True(t, again.Locks[0].HeldSince.At.After(since), "another hold, another first sight")
 }
 
-func TestALockerOfThisProcessKnowsBetterSinceWhenALockIsHeld(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	conn := clitest.Connect(t, dsn, "")
-	owner, since := pid(conn), time.Now().Add(-time.Hour)
-	m := open(t, monitor.Config{DSN: dsn, HeldSince: func(pid uint32, tag namespace.Tag) (time.Time, bool) {
-		return since, pid == owner && tag == agents.ID(1).Tag()
-	}})
-	lock(t, conn, agents.ID(1))
-	lock(t, conn, agents.ID(2))
-
-	s := snapshot(t, m)
-
-	assert.Equal(t, monitor.SourceLibrary, s.Locks[0].HeldSince.Source)
-	assert.True(t, since.Equal(s.Locks[0].HeldSince.At))
-	assert.InDelta(t, 3600, s.Locks[0].Duration, patience.Seconds())
-	assert.Equal(t, monitor.SourceFirstSeen, s.Locks[1].HeldSince.Source)
-}
-
 func TestLocksOfAnotherDatabaseAreNotShown(t *testing.T) {
 	t.Parallel()
 	here, there := pgtest.DSN(t), pgtest.DSN(t)
