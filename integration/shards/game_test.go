@@ -34,7 +34,7 @@ type game struct {
 	others  []int32     // the sessions that carried shards beside it
 	faults  []fault
 	stats   map[string]*outcomes // by fault
-	slower  time.Duration        // the factor of all times of nodes and of all bounds: see open
+	pace    pace                 // of nodes, and of all bounds: see open
 }
 
 // outcomes are what rounds of one fault came to.
@@ -62,7 +62,7 @@ func newTracedGame(t *testing.T, run *replay.Run) *game {
 // newGameOn is a game in which join has to say how a node reaches the server, if not by the DSN.
 func newGameOn(t *testing.T, server *pgserver.Server, dsn string, run *replay.Run, join func(*electiontest.Node)) *game {
 	t.Helper()
-	g := &game{Ledger: ledgertest.New(t, dsn), server: server, run: run, stats: make(map[string]*outcomes), slower: 1}
+	g := &game{Ledger: ledgertest.New(t, dsn), server: server, run: run, stats: make(map[string]*outcomes), pace: 1}
 	g.faults = g.allFaults()
 	setup := electiontest.Setup{
 		Join: func(n *electiontest.Node) {
@@ -95,10 +95,10 @@ func (g *game) sessions() ([]int32, error) {
 }
 
 // lease is how long ownership lasts without a renewal, in this game.
-func (g *game) lease() time.Duration { return g.slower * lease }
+func (g *game) lease() time.Duration { return g.pace.of(lease) }
 
 // bound is the longest time until each shard is owned again, on a machine that is slower by a factor.
-func (g *game) bound(f fault, noise int) time.Duration { return g.slower * f.Bound(noise) }
+func (g *game) bound(f fault, noise int) time.Duration { return g.pace.of(f.Bound(noise)) }
 
 // open starts n nodes, whose jobs set may change, and waits until they own all shards evenly. On a slow machine nodes
 // with short leases lose them as fast as they get them. If they do not settle soon, the game begins again with leases
@@ -108,17 +108,17 @@ func (g *game) open(n int, set func(*electiontest.Job)) {
 	began := time.Now()
 	for g.start(n, set); ; g.start(n, set) {
 		limit := settleAtMost * g.lease()
-		if g.slower == slowest {
+		if g.pace == slowest {
 			limit = 3 * patience
 		}
 		unsettled := g.wait(limit, g.uneven)
 		if unsettled == "" {
 			break
 		}
-		require.Less(g.T, g.slower, slowest, "%d nodes do not settle: %s", n, unsettled)
+		require.Less(g.T, g.pace, slowest, "%d nodes do not settle: %s", n, unsettled)
 		g.T.Logf("NOTE: %d nodes do not settle with leases of %v, so they get longer ones: %s", n, g.lease(), unsettled)
 		g.Close()
-		g.slower *= 2
+		g.pace *= 2
 	}
 	await.Until(g.T, patience, func() bool { // one that a node has lost lasts at the server for a while
 		sessions, err := g.sessions()
@@ -131,7 +131,7 @@ func (g *game) open(n int, set func(*electiontest.Job)) {
 func (g *game) start(n int, set func(*electiontest.Job)) {
 	g.T.Helper()
 	g.Start(n, func(j *electiontest.Job) {
-		j.Settings[settingNodes], j.Settings[settingSlower] = fmt.Sprint(n), fmt.Sprint(int(g.slower))
+		j.Settings[settingNodes], j.Settings[settingPace] = fmt.Sprint(n), fmt.Sprint(g.pace)
 		set(j)
 	})
 }
@@ -184,7 +184,7 @@ func (g *game) wait(limit time.Duration, wrong func(latest map[int]judge.Tenure,
 			return ""
 		}
 		if time.Since(since) > g.lease() { // what was right a lease ago may be wrong by now
-			since = time.Now().Add(-3 * g.slower * pauseAtMost)
+			since = time.Now().Add(-g.pace.of(3 * pauseAtMost))
 		}
 	}
 	for _, node := range g.Nodes {

@@ -24,7 +24,7 @@ const (
 	settingWork     = "work"     // of the transactions, straight to the server
 	settingFirst    = "first"    // the first shard of the list
 	settingNodes    = "nodes"    // how many there are
-	settingSlower   = "slower"   // the factor of all times
+	settingPace     = "pace"     // a pace
 	settingTrusting = "trusting" // not empty = membership decides, not locks
 )
 
@@ -40,7 +40,7 @@ type owner struct {
 	*electiontest.Child
 	writer ledgertest.Writer
 	turn   chan struct{} // has a value when a transaction is due
-	slower time.Duration // the factor of all times
+	pace   pace
 
 	mu      sync.Mutex
 	working map[string]bool
@@ -66,7 +66,7 @@ func own(ctx context.Context, child *electiontest.Child) error {
 	if !c.Reckless {
 		c.writer.InTx = inTx
 	}
-	if _, err := fmt.Sscan(c.Settings[settingSlower], (*int64)(&c.slower)); err != nil {
+	if _, err := fmt.Sscan(c.Settings[settingPace], &c.pace); err != nil {
 		return err
 	}
 	node, err := c.node()
@@ -75,7 +75,7 @@ func own(ctx context.Context, child *electiontest.Child) error {
 	}
 	running, stop := context.WithCancel(ctx)
 	go c.Obey(ctx, nil, func(context.Context) error { stop(); return nil }) // reads to the end of the process
-	go c.pace(running)
+	go c.grantTurns(running)
 	err = node.Run(running, c.tend)
 	c.writer.Close(c.Say)
 	return err
@@ -95,7 +95,7 @@ func (c *owner) node() (*shards.Node, error) {
 	}
 	return shards.New(shards.Config{
 		Name: "tenants", Backend: backend, Identity: c.Identity(), Shards: listFrom(first),
-		LeaseDuration: c.slower * lease, MinStay: c.slower * stay, MovesPerSecond: 1000, Callbacks: c.Trace.Shards(c.callbacks()),
+		LeaseDuration: c.pace.of(lease), MinStay: c.pace.of(stay), MovesPerSecond: 1000, Callbacks: c.Trace.Shards(c.callbacks()),
 	})
 }
 
@@ -152,7 +152,7 @@ func (c *owner) tend(owned context.Context, s shards.Shard) error {
 		case <-c.turn:
 			_ = c.writer.Write(owned, s.Name, s.Term)
 		case <-ctx.Done():
-		case <-time.After(c.slower * (pauseAtMost/4 + rand.N(pauseAtMost*3/4))):
+		case <-time.After(c.pace.of(pauseAtMost/4 + rand.N(pauseAtMost*3/4))):
 		}
 	}
 }
@@ -173,11 +173,11 @@ func (c *owner) leave(s shards.Shard) {
 	delete(c.working, s.Name)
 }
 
-// pace lets one shard after the other write.
-func (c *owner) pace(ctx context.Context) {
+// grantTurns lets one shard after the other write.
+func (c *owner) grantTurns(ctx context.Context) {
 	nodes := 0
 	_, _ = fmt.Sscan(c.Settings[settingNodes], &nodes)
-	ticker := time.NewTicker(c.slower * writesEvery * time.Duration(max(nodes, 1)))
+	ticker := time.NewTicker(c.pace.of(writesEvery * time.Duration(max(nodes, 1))))
 	defer ticker.Stop()
 	for {
 		select {

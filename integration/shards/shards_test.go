@@ -187,12 +187,19 @@ const (
 	stay     = lease / 2
 	patience = electiontest.Patience
 
-	slowest      = time.Duration(8) // all times are longer by this factor at most
-	settleAtMost = 5                // so many leases may pass before nodes own all shards evenly
+	settleAtMost = 5 // so many leases may pass before nodes own all shards evenly
 
 	// A claim, by one that looks because nothing told it to.
 	attempt = 2*look + electiontest.RenewTimeout
 )
+
+// A pace is the factor of all times of nodes.
+type pace int
+
+// slowest is the largest pace that a game tries.
+const slowest pace = 8
+
+func (p pace) of(d time.Duration) time.Duration { return time.Duration(p) * d }
 
 // The shards of a list, and how many more the next list of a deploy has, and the last has not.
 const (
