@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -196,9 +197,7 @@ func (c Config) validated() (Config, error) {
 	}
 	c.MaxPause = max(c.MaxPause, c.Pause)
 	c.Finish = max(cmp.Or(c.Finish, DefaultFinish), 0)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = background.Logger(c.Logger)
 	return c, nil
 }
 

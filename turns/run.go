@@ -186,12 +186,9 @@ func (s *server) end(life context.Context, t *Turn, e ending) error {
 	return err
 }
 
-// textOf is the text of a handler's error, whose method can panic.
-func textOf(err error) (text string) {
-	defer func() {
-		if v := recover(); v != nil {
-			text = "an error without a text: its method panicked"
-		}
-	}()
-	return legible.Clamp(legible.Line(strings.ToValidUTF8(err.Error(), "?")), maxErrorText)
+// textOf is the text of a handler's error, whose method need not return.
+func textOf(err error) string {
+	text := "an error without a text: its method did not return"
+	_ = background.Outlive(func() error { text = err.Error(); return nil })
+	return legible.Clamp(legible.Line(strings.ToValidUTF8(text, "?")), maxErrorText)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -31,19 +32,28 @@ func (b *bench) empty(tb testing.TB) bool {
 func TestAFailedAttemptIsRepeatedUntilItIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func() error{
-		"error":  func() error { return errors.New("no model") },
-		"panic":  func() error { panic("no model") },
-		"goexit": func() error { runtime.Goexit(); return nil },
-		"a hostile error": func() error {
-			return hostileError{}
-		},
+		"error":                               func() error { return errors.New("no model") },
+		"panic":                               func() error { panic("no model") },
+		"goexit":                              func() error { runtime.Goexit(); return nil },
+		"an error that panics":                func() error { return hostileError{func() { panic("no text") }} },
+		"an error that ends its goroutine":    func() error { return hostileError{runtime.Goexit} },
+		"an observer that ends its goroutine": func() error { return errors.New("no model") },
+		"a logger that panics":                func() error { return errors.New("no model") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			errs := make(chan error, 10)
 			b := newBench(t, func(c *turns.Config) {
 				c.MaxAttempts = 3
-				c.Observer.Ended = func(data turns.TurnData) { errs <- data.Err }
+				c.Observer.Ended = func(data turns.TurnData) {
+					errs <- data.Err
+					if name == "an observer that ends its goroutine" {
+						runtime.Goexit()
+					}
+				}
+				if name == "a logger that panics" {
+					c.Logger = slog.New(hostileHandler{slog.DiscardHandler})
+				}
 			})
 			b.logged(t)
 			var attempts atomic.Int32
@@ -73,9 +83,17 @@ func TestAFailedAttemptIsRepeatedUntilItIsADeadLetter(t *testing.T) {
 	}
 }
 
-type hostileError struct{}
+type hostileError struct{ text func() }
 
-func (hostileError) Error() string { panic("no text") }
+func (e hostileError) Error() string {
+	e.text()
+	return ""
+}
+
+type hostileHandler struct{ slog.Handler }
+
+func (hostileHandler) Enabled(context.Context, slog.Level) bool  { panic("no log") }
+func (hostileHandler) Handle(context.Context, slog.Record) error { panic("no log") }
 
 func TestABurstIsOneTurnAndABadMessageOfItDiesAlone(t *testing.T) {
 	t.Parallel()

@@ -2,10 +2,11 @@ package turns
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -63,10 +64,8 @@ func (o Observer) ended(logger *slog.Logger, data TurnData) {
 	if o.Ended == nil {
 		return
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			logger.Error("turns_observer_panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
-		}
-	}()
-	o.Ended(data)
+	err := background.Outlive(func() error { o.Ended(data); return nil })
+	if panicked, ok := errors.AsType[*background.PanicError](err); ok {
+		logger.Error("turns_observer_panicked", slog.Any("panic", panicked.Value), slog.String("stack", string(panicked.Stack)))
+	}
 }
