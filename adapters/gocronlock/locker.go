@@ -13,6 +13,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
 
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/once"
 )
 
@@ -37,10 +38,7 @@ var _ gocron.Locker = (*Locker)(nil)
 // scheduler. logger receives the reasons that gocron drops: why a job was not run, unless it was run
 // elsewhere. nil = discard.
 func NewLocker(runner *once.Runner, logger *slog.Logger) *Locker {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	return &Locker{runner: runner, logger: logger, last: make(map[uuid.UUID]time.Time), current: make(map[string][]*lock)}
+	return &Locker{runner: runner, logger: background.Logger(logger), last: make(map[uuid.UUID]time.Time), current: make(map[string][]*lock)}
 }
 
 // Bind sets the Locker's scheduler, which knows when jobs are scheduled. Call it before the scheduler's Start:

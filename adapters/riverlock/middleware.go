@@ -14,6 +14,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -56,9 +57,7 @@ func New(locker *advisory.Locker, db DB, config Config) (*Middleware, error) {
 	config.Wait = max(0, cmp.Or(config.Wait, 100*time.Millisecond))
 	config.Snooze = cmp.Or(config.Snooze, time.Minute)
 	config.Watch = cmp.Or(config.Watch, 2*time.Second)
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
+	config.Logger = background.Logger(config.Logger)
 	m := &Middleware{locker: locker, db: db, config: config, waiting: map[namespace.Tag]int{}}
 	m.watch.init(m.look, config.Watch)
 	return m, nil
