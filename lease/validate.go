@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -32,7 +33,7 @@ func ValidateName(name string) error {
 
 // Validate returns an *InvalidError for the first field that is out of bounds.
 func (r AcquireRequest) Validate() error {
-	return firstError(
+	return cmp.Or(
 		ValidateName(r.Name),
 		validateText("Holder", r.Holder),
 		validateTTL(r.TTL),
@@ -46,18 +47,18 @@ func (r AcquireRequest) Validate() error {
 
 // Validate returns an *InvalidError for the first field that is out of bounds.
 func (r RenewRequest) Validate() error {
-	return firstError(r.Claim.Validate(), validateTTL(r.TTL), validateMetadata(r.Metadata))
+	return cmp.Or(r.Claim.Validate(), validateTTL(r.TTL), validateMetadata(r.Metadata))
 }
 
 // Validate returns an *InvalidError for the first field that is out of bounds.
 func (r ReleaseRequest) Validate() error {
-	return firstError(r.Claim.Validate(), validateOptional("IdempotencyKey", r.IdempotencyKey))
+	return cmp.Or(r.Claim.Validate(), validateOptional("IdempotencyKey", r.IdempotencyKey))
 }
 
 // Validate returns an *InvalidError for the first part that is missing or out of
 // bounds.
 func (c Claim) Validate() error {
-	if err := firstError(ValidateName(c.Name), validateText("Holder", c.Holder), validateText("ID", c.ID)); err != nil {
+	if err := cmp.Or(ValidateName(c.Name), validateText("Holder", c.Holder), validateText("ID", c.ID)); err != nil {
 		return err
 	}
 	if c.Token == 0 || c.Token > MaxToken {
@@ -68,7 +69,7 @@ func (c Claim) Validate() error {
 
 // Validate returns an *InvalidError for the first field that is out of bounds.
 func (r ListRequest) Validate() error {
-	return firstError(
+	return cmp.Or(
 		validateOptional("After", r.After),
 		validateOptional("Prefix", r.Prefix),
 		notNegative("Limit", int64(r.Limit), strconv.Itoa(r.Limit)),
@@ -77,19 +78,10 @@ func (r ListRequest) Validate() error {
 
 // Validate returns an *InvalidError for the first field that is out of bounds.
 func (r SweepRequest) Validate() error {
-	return firstError(
+	return cmp.Or(
 		notNegative("Retention", int64(r.Retention), r.Retention.String()),
 		notNegative("Limit", int64(r.Limit), strconv.Itoa(r.Limit)),
 	)
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func validateOptional(field, text string) error {

@@ -1,6 +1,7 @@
 package pgsession
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -59,16 +60,16 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn, attempt int) (s
 	send(&s.begin, "BEGIN")
 	send(&s.commit, "COMMIT")
 	if err := pipeline.Sync(); err != nil {
-		return s, errFirst(pipeline.Close(), err)
+		return s, cmp.Or(pipeline.Close(), err)
 	}
 	for i, target := range targets {
 		result, err := pipeline.GetResults()
 		if err != nil {
-			return s, errFirst(err, pipeline.Close())
+			return s, cmp.Or(err, pipeline.Close())
 		}
 		description, ok := result.(*pgconn.StatementDescription)
 		if !ok {
-			return s, errFirst(pipeline.Close(), fmt.Errorf("BUG: %T from a prepare", result))
+			return s, cmp.Or(pipeline.Close(), fmt.Errorf("BUG: %T from a prepare", result))
 		}
 		description.Name = name(i) // a pipeline does not set it
 		*target = description
@@ -151,15 +152,6 @@ func (s shape) one(function string) (call, next string) {
 // takes the turnstile until the end of the transaction, which is the end of the statement. 0 = no turnstile.
 func passes(turnstile string) string {
 	return "(" + turnstile + "::pg_catalog.int8 OPERATOR(pg_catalog.=) 0 OR pg_catalog.pg_try_advisory_xact_lock_shared(" + turnstile + "::pg_catalog.int8))"
-}
-
-func errFirst(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // waitSQL waits at most limit for a lock, and returns whether it is held and by which backend. Errors that end

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/once"
 )
 
@@ -96,14 +97,7 @@ func (s *suite) takes(r once.Request) once.Claim {
 func (s *suite) bound() time.Duration { return 20*s.h.TTL + 10*time.Second }
 
 // pause waits for time to pass in the store.
-func (s *suite) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.Context().Done():
-	}
-}
+func (s *suite) pause(d time.Duration) { _ = pause.For(s.Context(), d) }
 
 func (s *suite) end(c once.Claim, state once.State) {
 	s.Helper()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/turns"
 )
@@ -173,14 +174,7 @@ func (s *suite) letters(p *Process, n int) []turns.DeadLetter {
 }
 
 // pause waits for time to pass.
-func (s *suite) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.Context().Done():
-	}
-}
+func (s *suite) pause(d time.Duration) { _ = pause.For(s.Context(), d) }
 
 // receive waits for a value that should come soon.
 func receive[T any](s *suite, from <-chan T) (v T) {

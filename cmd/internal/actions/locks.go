@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/lookup"
 	"github.com/pglatch/pglatch/cmd/internal/overview"
 	"github.com/pglatch/pglatch/cmd/internal/program"
-	"github.com/pglatch/pglatch/internal/legible"
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -79,7 +79,7 @@ func (p *plan) holders(v lookup.View, key namespace.Key) (all []overview.Party) 
 		p.ends = append(p.ends, fmt.Sprintf("%s %d", h.Name, h.PID))
 	}
 	if waiters > 0 {
-		p.lines = append(p.lines, does(waiters, "waits for it", "wait for it"))
+		p.lines = append(p.lines, incident.Count(waiters, "waits for it", "wait for it"))
 	}
 	p.lines = append(p.lines, "Each process decides whether it does so.")
 	return all
@@ -138,7 +138,7 @@ func terminating(ctx context.Context, _ *Database, l *lookup.Looker, r Request) 
 		p.lines = append(p.lines, fmt.Sprintf("%s of it end with an error", count(waits, "wait")))
 	}
 	if behind > 0 {
-		p.lines = append(p.lines, fmt.Sprintf("%s for what it holds", does(behind, "waits", "wait")))
+		p.lines = append(p.lines, fmt.Sprintf("%s for what it holds", incident.Count(behind, "waits", "wait")))
 	}
 	p.run = func(ctx context.Context, _ string) (string, error) {
 		if err := l.Terminate(ctx, v); err != nil {
@@ -149,16 +149,5 @@ func terminating(ctx context.Context, _ *Database, l *lookup.Looker, r Request) 
 	return p, nil
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return legible.Number(n) + " " + what + "s"
-}
-
-func does(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return legible.Number(n) + " " + many
-}
+// count returns text such as "1 lock" or "2,000 locks".
+func count(n int, what string) string { return incident.Count(n, what, what+"s") }

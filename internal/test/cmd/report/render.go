@@ -6,10 +6,10 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/internal/test/tally"
 )
 
@@ -152,10 +152,10 @@ func (r run) renderResult(b *strings.Builder) {
 	}
 	failures := r.failures()
 	if len(failures) == 0 {
-		fmt.Fprintf(b, "No test failed. There are %s passes, counted in each round.\n", thousands(passed))
+		fmt.Fprintf(b, "No test failed. There are %s passes, counted in each round.\n", legible.Number(passed))
 		return
 	}
-	fmt.Fprintf(b, "**Tests failed**, beside %s passes:\n\n", thousands(passed))
+	fmt.Fprintf(b, "**Tests failed**, beside %s passes:\n\n", legible.Number(passed))
 	for _, f := range failures {
 		fmt.Fprintf(b, "- `%s`: %s\n", f, r.outcome(f))
 	}
@@ -175,24 +175,16 @@ func renderFaults(b *strings.Builder, subjects []*subject) {
 	}
 	b.WriteString("\nAll faults by kind:\n\n| fault | times |\n|---|--:|\n")
 	for _, name := range slices.Sorted(maps.Keys(total)) {
-		fmt.Fprintf(b, "| %s | %s |\n", name, thousands(total[name]))
+		fmt.Fprintf(b, "| %s | %s |\n", name, legible.Number(total[name]))
 	}
 }
 
 // counted returns numbers with their names, in the order of the names.
 func counted(counts map[string]int) (texts []string) {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		texts = append(texts, thousands(counts[name])+" "+name)
+		texts = append(texts, legible.Number(counts[name])+" "+name)
 	}
 	return texts
-}
-
-func thousands(n int) string {
-	text := strconv.Itoa(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }
 
 // window returns a duration for people; "" = not measured.

@@ -3,24 +3,18 @@ package report
 import (
 	"fmt"
 	"math"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/legible"
 )
 
 // header begins a Markdown table.
 func header(b *strings.Builder, title string, heads ...string) {
 	fmt.Fprintf(b, "%s\n\n", title)
 	line(b, heads...)
-	line(b, append([]string{"---"}, repeat("--:", len(heads)-1)...)...)
-}
-
-func repeat(s string, n int) []string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = s
-	}
-	return all
+	line(b, append([]string{"---"}, slices.Repeat([]string{"--:"}, len(heads)-1)...)...)
 }
 
 func line(b *strings.Builder, cells ...string) {
@@ -31,13 +25,7 @@ func line(b *strings.Builder, cells ...string) {
 }
 
 // number formats 1234567 as 1,234,567.
-func number(f float64) string {
-	s := strconv.FormatFloat(math.Round(f), 'f', 0, 64)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func number(f float64) string { return legible.Number(int(math.Round(f))) }
 
 // decimal formats a number with its significant digits.
 func decimal(f float64) string {
