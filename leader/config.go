@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/pglatch/pglatch/internal/background"
 	"github.com/pglatch/pglatch/internal/identity"
@@ -132,7 +130,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, wrong("Name", `""`, "name the election, for logs and errors")
 	case c.Backend == nil:
 		return c, wrong("Backend", nil, "pass one, such as that of leader/postgres")
-	case !utf8.ValidString(c.Identity), strings.ContainsFunc(c.Identity, func(r rune) bool { return r < ' ' }):
+	case !identity.Printable(c.Identity):
 		return c, wrong("Identity", fmt.Sprintf("%q", c.Identity), "use printable characters")
 	case c.MaxRenewFailures < 0:
 		return c, wrong("MaxRenewFailures", c.MaxRenewFailures, "use a positive number, or 0 for as many as the lease has time for")

@@ -30,5 +30,10 @@ func host() string {
 
 // usable reports whether a host's name can be a part of an identity.
 func usable(name string) bool {
-	return name != "" && len(name) <= maxHost && utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' })
+	return name != "" && len(name) <= maxHost && Printable(name)
+}
+
+// Printable reports whether text is UTF-8 without control characters below the space.
+func Printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' })
 }

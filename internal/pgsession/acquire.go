@@ -52,7 +52,7 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 	}
 	step := max(min(limit, s.link.waitStep), time.Millisecond)
 	stop := s.cancelFrom(s.interrupt)
-	row, err := s.text(waitSQL(tag, mode, ms(step)), step+s.from.config.statementBound())
+	row, err := s.text(waitSQL(tag, mode, Milliseconds(step)), step+s.from.config.statementBound())
 	stop()
 	switch {
 	case errors.Is(err, session.ErrLost):

@@ -260,7 +260,7 @@ type naive struct{ bystander }
 func (n *naive) pid() uint32 { return n.conn.PID() }
 
 func (n *naive) acquire(_ *testing.T, c cell) bool {
-	sql := "SET lock_timeout = '" + ms(c.limit) + "'; SELECT pg_advisory_lock(7, 9)"
+	sql := "SET lock_timeout = '" + Milliseconds(c.limit) + "'; SELECT pg_advisory_lock(7, 9)"
 	if c.try { // other work in the statement makes it easier to hit
 		sql = "SELECT pg_try_advisory_lock(7, 9), pg_sleep(0.001)"
 	}

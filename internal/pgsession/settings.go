@@ -25,9 +25,9 @@ type Setting struct {
 func Settings(t time.Duration, applicationName string, major int) []Setting {
 	probe := strconv.Itoa(Probe(t))
 	s := []Setting{
-		{Name: "idle_session_timeout", Value: ms(t)},                // the lease
-		{Name: "idle_in_transaction_session_timeout", Value: ms(t)}, // the same, inside a transaction
-		{Name: "search_path", Value: "pg_catalog"},                  // only PostgreSQL's own pg_advisory_lock
+		{Name: "idle_session_timeout", Value: Milliseconds(t)},                // the lease
+		{Name: "idle_in_transaction_session_timeout", Value: Milliseconds(t)}, // the same, inside a transaction
+		{Name: "search_path", Value: "pg_catalog"},                            // only PostgreSQL's own pg_advisory_lock
 		{Name: "lock_timeout", Value: "0"},
 		{Name: "statement_timeout", Value: "0"}, // a role's default would end waits
 		{Name: "default_transaction_read_only", Value: "off"},
@@ -39,7 +39,7 @@ func Settings(t time.Duration, applicationName string, major int) []Setting {
 		{Name: "tcp_keepalives_idle", Value: probe},
 		{Name: "tcp_keepalives_interval", Value: probe},
 		{Name: "tcp_keepalives_count", Value: strconv.Itoa(Keepalives)},
-		{Name: "tcp_user_timeout", Value: ms(max(t, userTimeout)), Optional: true},
+		{Name: "tcp_user_timeout", Value: Milliseconds(max(t, userTimeout)), Optional: true},
 		{Name: "client_connection_check_interval", Value: "1s", Optional: true}, // Linux and BSD servers only
 	}
 	if major >= 17 {
@@ -81,7 +81,8 @@ func setSQL(settings []Setting, withOptional bool) string {
 	return b.String()
 }
 
-func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) + "ms" }
+// Milliseconds is a duration as a setting of PostgreSQL takes it, such as "250ms".
+func Milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) + "ms" }
 
 // Literal quotes text as an SQL literal, in a form that does not depend on
 // standard_conforming_strings.

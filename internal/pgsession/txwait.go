@@ -39,7 +39,7 @@ type TxWaited struct {
 // statement_timeout are restored in any case.
 func TxWait(ctx context.Context, tx Tx, tag namespace.Tag, mode session.Mode, limit, waited time.Duration) (end TxWaited, err error) {
 	answer, err := txRun(ctx, tx, txWaitSQL, txWaitRequestSQL, modeName(mode), strconv.Itoa(int(tag.ObjSubID)),
-		strconv.FormatInt(int64(int8Of(tag)), 10), strconv.FormatInt(int64(int8Of(turnstile.Of(tag))), 10), ms(max(min(limit, maxTxWait), time.Millisecond)), ms(waited))
+		strconv.FormatInt(int64(int8Of(tag)), 10), strconv.FormatInt(int64(int8Of(turnstile.Of(tag))), 10), Milliseconds(max(min(limit, maxTxWait), time.Millisecond)), Milliseconds(waited))
 	if err != nil && sqlstate.Of(err) == "" {
 		restore(ctx, tx)
 	}

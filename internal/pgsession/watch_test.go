@@ -80,7 +80,7 @@ func TestPingsKeepAHeldSessionAlive(t *testing.T) {
 
 	// The control: the server ends a session that is as silent and does not ping.
 	silent := connect(t, dsn)
-	silent.exec("SET idle_session_timeout = '" + ms(p.config.T) + "'; SELECT pg_advisory_lock(7, 8)")
+	silent.exec("SET idle_session_timeout = '" + Milliseconds(p.config.T) + "'; SELECT pg_advisory_lock(7, 8)")
 	_, err := silent.conn.ReceiveMessage(t.Context())
 	require.Error(t, err)
 	assert.Equal(t, "57P05", sqlstate.Of(err))

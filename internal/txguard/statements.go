@@ -88,12 +88,10 @@ const maxCheck = time.Second
 func (l Limits) Args() []any {
 	check := ""
 	if l.Checks {
-		check = ms(min(l.Idle/4, maxCheck))
+		check = pgsession.Milliseconds(min(l.Idle/4, maxCheck))
 	}
-	return []any{ms(l.Idle), pgsession.Probe(l.Idle), check}
+	return []any{pgsession.Milliseconds(l.Idle), pgsession.Probe(l.Idle), check}
 }
-
-func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) + "ms" }
 
 // Statements are a single guard, and a pair of guards for the start and the end of a transaction.
 type Statements struct{ alone, first, again string }

@@ -108,7 +108,7 @@ func (b *Backend) newDialer(applicationName string, t time.Duration) *pgsession.
 // ttl is from 500 ms to 24 h: the server ends a session that was silent for that long. identity is the
 // session's application_name, of which PostgreSQL keeps 63 bytes. A longer identity is shortened in the middle.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
-	if err := checkCandidate(identity, ttl); err != nil {
+	if err := pgreach.Check(identity, "use text that no other candidate has", ttl); err != nil {
 		return false, err
 	}
 	if b.identity != identity || b.ttl != ttl {

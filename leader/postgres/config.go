@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -98,15 +96,4 @@ func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 		return c, nil, &driver.ConfigError{Field: problem.Field, Value: problem.Value, Remedy: problem.Remedy}
 	}
 	return c, cc, nil
-}
-
-// checkCandidate validates the arguments of an attempt.
-func checkCandidate(identity string, ttl time.Duration) error {
-	switch {
-	case identity == "" || !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
-		return &driver.ConfigError{Field: "Identity", Value: fmt.Sprintf("%q", identity), Remedy: "use text that no other candidate has"}
-	case ttl < driver.MinLeaseDuration || ttl > driver.MaxLeaseDuration:
-		return &driver.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use 500ms to 24h"}
-	}
-	return nil
 }

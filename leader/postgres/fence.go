@@ -151,5 +151,5 @@ func (b *Backend) electionSQL() string { return pgsession.Literal(b.config.Key.T
 // statement may continue for a moment after the end of ctx (cancelGrace).
 func rowLockSQL(ctx context.Context, ttl time.Duration) string {
 	wait := max(min(left(ctx), ttl/2, 5*time.Second/2), cancelGrace/4)
-	return fmt.Sprintf("SELECT pg_catalog.set_config('lock_timeout', '%dms', true); ", wait.Milliseconds())
+	return "SELECT pg_catalog.set_config('lock_timeout', '" + pgsession.Milliseconds(wait) + "', true); "
 }

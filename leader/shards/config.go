@@ -145,7 +145,7 @@ func (c Config) checkNames() error {
 		return wrong("Backend", nil, "pass one, such as that of shards/shardstest")
 	case c.Backend.Sessions() < 1:
 		return wrong("Backend", fmt.Sprintf("one with %d sessions", c.Backend.Sessions()), "it has to have one at least")
-	case !utf8.ValidString(c.Identity), strings.ContainsFunc(c.Identity, func(r rune) bool { return r < ' ' }):
+	case !identity.Printable(c.Identity):
 		return wrong("Identity", fmt.Sprintf("%q", c.Identity), "use printable characters")
 	case given != 1:
 		return wrong("Shards", fmt.Sprintf("one of %d lists", given), "set one of Shards, Count and List")

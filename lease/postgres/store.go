@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/rules"
@@ -20,7 +21,6 @@ type Store struct {
 	pool   *pgxpool.Pool
 	own    bool   // pool is to be closed
 	wait   string // LockTimeout as a setting
-	config Config
 	group  *group
 	schema pgtable.Schema // made by Migrate, and needed
 	ready  atomic.Bool    // the schema in the database is new enough
@@ -40,7 +40,7 @@ func New(config Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pool: config.Pool, config: config, schema: schema, wait: strconv.FormatInt(config.LockTimeout.Milliseconds(), 10) + "ms"}
+	s := &Store{pool: config.Pool, schema: schema, wait: pgsession.Milliseconds(config.LockTimeout)}
 	if s.pool == nil {
 		s.own = true
 		if s.pool, err = pgdsn.OpenPool(config.DSN); err != nil {

@@ -14,14 +14,11 @@ import (
 // A Kind is the use of a key.
 type Kind string
 
-// The kinds of keys.
+// The kinds of keys, beside those of package fleet.
 const (
 	Lock      Kind = "lock"
 	Semaphore Kind = "semaphore"
 	Election  Kind = "election"
-	Shard     Kind = "shard"
-	Guard     Kind = "guard"   // that guarded transactions share
-	Tick      Kind = "tick"    // that excludes other claims of a tick
 	Mailbox   Kind = "mailbox" // that a node of a mailbox holds while it serves
 )
 

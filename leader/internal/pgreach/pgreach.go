@@ -1,4 +1,5 @@
-// Package pgreach converts errors of PostgreSQL sessions to the errors of elections and shards.
+// Package pgreach is what elections and shards on PostgreSQL share: it checks arguments, and converts errors of
+// sessions.
 package pgreach
 
 import (

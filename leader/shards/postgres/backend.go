@@ -13,6 +13,7 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/txguard"
+	"github.com/pglatch/pglatch/leader/internal/pgreach"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
@@ -68,7 +69,7 @@ func (b *Backend) Sessions() int { return 2 }
 // that long. The identity is the session's application_name, of which PostgreSQL keeps 63 bytes. A longer
 // identity is shortened in the middle.
 func (b *Backend) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
-	if err := checkMember(self.Identity, ttl); err != nil {
+	if err := pgreach.Check(self.Identity, "use text that no other node has", ttl); err != nil {
 		return nil, err
 	}
 	o := newSession(b, ttl)

@@ -5,9 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -98,17 +96,6 @@ func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 		return c, nil, wrong(problem.Field, problem.Value, problem.Remedy)
 	}
 	return c, cc, nil
-}
-
-// checkMember validates the arguments of Open.
-func checkMember(identity string, ttl time.Duration) error {
-	switch {
-	case identity == "" || !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
-		return wrong("Identity", fmt.Sprintf("%q", identity), "use text that no other node has")
-	case ttl < leaderdriver.MinLeaseDuration || ttl > leaderdriver.MaxLeaseDuration:
-		return wrong("LeaseDuration", ttl, "use 500ms to 24h")
-	}
-	return nil
 }
 
 func wrong(field string, value any, remedy string) error {

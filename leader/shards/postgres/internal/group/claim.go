@@ -96,7 +96,7 @@ type Claim struct {
 // LockTimeout limits how long the session's statements wait for a row or a table, until the session ends. It
 // ends the session's watch.
 func LockTimeout(s *pgsession.Session, t time.Duration) error {
-	_, err := s.Query(fmt.Sprintf("SELECT pg_catalog.set_config('lock_timeout', '%dms', false), pg_catalog.pg_backend_pid()", t.Milliseconds()))
+	_, err := s.Query("SELECT pg_catalog.set_config('lock_timeout', '" + pgsession.Milliseconds(t) + "', false), pg_catalog.pg_backend_pid()")
 	return err
 }
 
