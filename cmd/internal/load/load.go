@@ -83,5 +83,5 @@ func (l *Load) Run(ctx context.Context) Report {
 func (l *Load) Progress() (leases, violations int, c Counts) {
 	l.meter.mu.Lock()
 	defer l.meter.mu.Unlock()
-	return l.meter.latencies[Acquire].count, len(l.checker.found()), l.meter.counts
+	return int(l.meter.latencies[Acquire].Count()), len(l.checker.found()), l.meter.counts
 }

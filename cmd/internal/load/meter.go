@@ -1,9 +1,10 @@
 package load
 
 import (
-	"math/bits"
 	"sync"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/histogram"
 )
 
 // An Operation is an operation whose latency is measured.
@@ -32,7 +33,7 @@ type Counts struct {
 // A meter holds the measurements of all clients.
 type meter struct {
 	mu        sync.Mutex
-	latencies [operations]histogram
+	latencies [operations]histogram.Histogram
 	counts    Counts
 	err       error // the latest
 }
@@ -40,7 +41,7 @@ type meter struct {
 func (m *meter) took(o Operation, d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.latencies[o].add(d)
+	m.latencies[o].Add(d)
 }
 
 // count counts an event in one of the counts.
@@ -54,44 +55,4 @@ func (m *meter) last(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.err = err
-}
-
-// A histogram counts durations in buckets that are a 32nd of their value wide.
-type histogram struct {
-	buckets [64 << precision]uint32
-	count   int
-	longest time.Duration
-}
-
-const precision = 5
-
-// bucket returns the index of a duration's bucket. Each value below 2^precision has its own, and
-// each power of two above has 2^precision buckets.
-func bucket(d time.Duration) int {
-	v := uint64(max(d, 0)) //nolint:gosec // not negative
-	exponent := max(bits.Len64(v)-precision-1, 0)
-	return exponent<<precision + int(v>>exponent) //nolint:gosec // below 2^(precision+1)
-}
-
-// middle returns the value in the middle of a bucket.
-func middle(b int) time.Duration {
-	exponent := max(b>>precision-1, 0)
-	return time.Duration(b-exponent<<precision)<<exponent + time.Duration(1)<<exponent/2
-}
-
-func (h *histogram) add(d time.Duration) {
-	h.buckets[bucket(d)]++
-	h.count++
-	h.longest = max(h.longest, d)
-}
-
-// quantile returns the duration that a fraction p does not exceed, to about 2 %.
-func (h *histogram) quantile(p float64) time.Duration {
-	rank := int(p * float64(h.count))
-	for b, n := range h.buckets {
-		if rank -= int(n); rank < 0 {
-			return min(middle(b), h.longest)
-		}
-	}
-	return h.longest
 }

@@ -28,8 +28,8 @@ func (l *Load) report(elapsed time.Duration) Report {
 	for o, name := range [...]string{"acquire", "renew", "release"} {
 		h := &l.meter.latencies[o]
 		r.Operations = append(r.Operations, Measured{
-			Operation: name, Count: h.count, PerSecond: float64(h.count) / elapsed.Seconds(),
-			P50: ms(h.quantile(0.50)), P95: ms(h.quantile(0.95)), P99: ms(h.quantile(0.99)), Longest: ms(h.longest),
+			Operation: name, Count: int(h.Count()), PerSecond: float64(h.Count()) / elapsed.Seconds(),
+			P50: ms(h.At(0.50)), P95: ms(h.At(0.95)), P99: ms(h.At(0.99)), Longest: ms(h.Max()),
 		})
 	}
 	return r

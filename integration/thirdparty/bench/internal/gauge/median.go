@@ -1,3 +1,4 @@
+// Package gauge measures what processes use, and takes medians.
 package gauge
 
 import (

@@ -14,6 +14,7 @@ import (
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/system"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/worker"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/workload"
+	"github.com/pglatch/pglatch/internal/histogram"
 )
 
 // A team is the set of one system's processes in a cell.
@@ -163,7 +164,7 @@ func (t *team) row(c cell) report.Row {
 	var p50, p99, p999 []float64
 	for _, samples := range t.rounds {
 		var sum float64
-		latencies := new(gauge.Histogram)
+		latencies := new(histogram.Histogram)
 		for i, s := range samples {
 			sum += s.OpsPerSecond
 			shares[i] += s.OpsPerSecond

@@ -3,10 +3,10 @@ package plan
 import (
 	"context"
 
-	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/report"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/system"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/worker"
+	"github.com/pglatch/pglatch/internal/histogram"
 )
 
 // The locks that are lost in a round: one per connection, or all on a few.
@@ -41,7 +41,7 @@ func (p *Plan) losses(ctx context.Context) (report.Rows, error) {
 // loss makes a system lose n locks in each round. It returns an error only when ctx ends.
 func (p *Plan) loss(ctx context.Context, s system.System, n int) (report.Row, error) {
 	r := report.Row{Workload: report.Loss, System: s.Name, Workers: 1, Locks: n}
-	all := new(gauge.Histogram)
+	all := new(histogram.Histogram)
 	for range p.Rounds {
 		times, err := p.lose(ctx, s, n)
 		if err != nil {
@@ -57,7 +57,7 @@ func (p *Plan) loss(ctx context.Context, s system.System, n int) (report.Row, er
 	return r, nil
 }
 
-func (p *Plan) lose(ctx context.Context, s system.System, n int) (*gauge.Histogram, error) {
+func (p *Plan) lose(ctx context.Context, s system.System, n int) (*histogram.Histogram, error) {
 	env := p.env(s, 0)
 	env.Locks = n
 	process, err := worker.Start(ctx, worker.Open{System: s.Name, Env: env, Table: p.Table})

@@ -8,15 +8,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
+	"github.com/pglatch/pglatch/internal/histogram"
 	"github.com/pglatch/pglatch/turns"
 )
 
 // An Interruption is how long parts of it took.
 type Interruption struct {
-	All  gauge.Histogram // from the call of Interrupt until the context of the turn ends
-	Call gauge.Histogram // the call of Interrupt alone, which ends with its commit
-	Ping gauge.Histogram // for comparison: one SELECT 1 at that time
+	All  histogram.Histogram // from the call of Interrupt until the context of the turn ends
+	Call histogram.Histogram // the call of Interrupt alone, which ends with its commit
+	Ping histogram.Histogram // for comparison: one SELECT 1 at that time
 }
 
 // Interrupts measures interrupts of a turn on another replica. Each replica has connections of its own. busy is how many other

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
+	"github.com/pglatch/pglatch/internal/histogram"
 	"github.com/pglatch/pglatch/internal/pause"
 )
 
@@ -31,7 +31,7 @@ type Load struct {
 // A Result is what was measured, and what was counted to see that the work was done.
 type Result struct {
 	Rate     float64 // messages a second
-	Latency  gauge.Histogram
+	Latency  histogram.Histogram
 	Handled  int // rows in the table
 	Twice    int // messages with more than one row
 	Disorder int // rows of an entity behind a row with a greater number
@@ -52,7 +52,7 @@ type run struct {
 	gate    sync.RWMutex // is locked while handlers are to wait
 
 	mu       sync.Mutex
-	latency  gauge.Histogram
+	latency  histogram.Histogram
 	running  map[int64]int
 	overlaps int
 	timing   bool

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
+	"github.com/pglatch/pglatch/internal/histogram"
 )
 
 // pgBench makes PostgreSQL's own load generator send the two statements, prepared, as fast as
@@ -37,7 +37,7 @@ var pgbenchTPS = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without initial conn
 
 // Run runs a pgbench for whole seconds. Each worker is a connection, and their number is
 // limited to the pool size of the other systems.
-func (p *pgBench) Run(ctx context.Context, workers int, hot bool, d time.Duration) (float64, *gauge.Histogram, error) {
+func (p *pgBench) Run(ctx context.Context, workers int, hot bool, d time.Duration) (float64, *histogram.Histogram, error) {
 	p.connections = min(workers, p.env.Conns)
 	dir, err := os.MkdirTemp("", "pglatch-pgbench-")
 	if err != nil {
@@ -77,12 +77,12 @@ func (p *pgBench) Run(ctx context.Context, workers int, hot bool, d time.Duratio
 }
 
 // readLatencies reads the third column, microseconds, of pgbench's logs.
-func readLatencies(dir string) (*gauge.Histogram, error) {
+func readLatencies(dir string) (*histogram.Histogram, error) {
 	logs, err := filepath.Glob(filepath.Join(dir, "log.*"))
 	if err != nil {
 		return nil, err
 	}
-	h := new(gauge.Histogram)
+	h := new(histogram.Histogram)
 	for _, path := range logs {
 		f, err := os.Open(path)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
+	"github.com/pglatch/pglatch/internal/histogram"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -130,7 +130,7 @@ func (p *pglatchClient) Close() error {
 }
 
 // Lose ends one session after the other, once all are watched.
-func (p *pglatchClient) Lose(ctx context.Context, n int) (*gauge.Histogram, error) {
+func (p *pglatchClient) Lose(ctx context.Context, n int) (*histogram.Histogram, error) {
 	admin, err := pgx.Connect(ctx, p.env.Addresses[Postgres])
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (p *pglatchClient) Lose(ctx context.Context, n int) (*gauge.Histogram, erro
 	if err := p.watched(ctx, len(bySession)); err != nil {
 		return nil, err
 	}
-	h := new(gauge.Histogram)
+	h := new(histogram.Histogram)
 	for pid, locks := range bySession {
 		if err := lose(ctx, admin, pid, locks, h); err != nil {
 			return nil, err
@@ -171,7 +171,7 @@ func (p *pglatchClient) watched(ctx context.Context, sessions int) error {
 }
 
 // lose ends a session that carries locks, and adds the time of each lock.
-func lose(ctx context.Context, admin *pgx.Conn, pid uint32, locks []*advisory.Lock, h *gauge.Histogram) error {
+func lose(ctx context.Context, admin *pgx.Conn, pid uint32, locks []*advisory.Lock, h *histogram.Histogram) error {
 	told := make([]time.Time, len(locks))
 	errs := make([]error, len(locks))
 	var ready, all sync.WaitGroup

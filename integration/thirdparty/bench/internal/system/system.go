@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
+	"github.com/pglatch/pglatch/internal/histogram"
 )
 
 // A Server is a server program that a system needs.
@@ -88,13 +88,13 @@ type Guarded interface {
 	Guards(ctx context.Context) error
 	// Lose takes n locks, ends their sessions at the server, and returns for each
 	// lock the time until its holder knew of the loss.
-	Lose(ctx context.Context, n int) (*gauge.Histogram, error)
+	Lose(ctx context.Context, n int) (*histogram.Histogram, error)
 }
 
 // A Runner brings its own workers.
 type Runner interface {
 	// Run makes workers cycle on random keys, or on one hot key.
-	Run(ctx context.Context, workers int, hot bool, d time.Duration) (opsPerSecond float64, latencies *gauge.Histogram, err error)
+	Run(ctx context.Context, workers int, hot bool, d time.Duration) (opsPerSecond float64, latencies *histogram.Histogram, err error)
 }
 
 // errLoadOnly means that Cycle was called on a client that brings its own workers.

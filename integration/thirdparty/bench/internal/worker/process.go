@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/exclusion"
-	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/workload"
+	"github.com/pglatch/pglatch/internal/histogram"
 )
 
 // RoleEnv is set in processes of this program that are not the bench itself.
@@ -113,7 +113,7 @@ func (p *Process) Drop() (seconds float64, err error) {
 }
 
 // Lose takes n locks and returns the times until their holders knew of their loss.
-func (p *Process) Lose(n int) (*gauge.Histogram, error) {
+func (p *Process) Lose(n int) (*histogram.Histogram, error) {
 	a, err := p.call(request{Lose: n, Bound: setUp})
 	return a.Losses, err
 }

@@ -5,9 +5,9 @@ package worker
 import (
 	"time"
 
-	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/system"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/workload"
+	"github.com/pglatch/pglatch/internal/histogram"
 )
 
 // An Open says which client to run.
@@ -30,12 +30,12 @@ type request struct {
 
 // A reply is one line from the worker.
 type reply struct {
-	Sample *workload.Sample `json:"sample,omitempty"`
-	Stock  *workload.Stock  `json:"stock,omitempty"`
-	Losses *gauge.Histogram `json:"losses,omitempty"`
-	Cost   *Cost            `json:"cost,omitempty"`
-	Error  string           `json:"error,omitempty"`
-	Broken bool             `json:"broken,omitempty"` // the error is ErrTwoHolders
+	Sample *workload.Sample     `json:"sample,omitempty"`
+	Stock  *workload.Stock      `json:"stock,omitempty"`
+	Losses *histogram.Histogram `json:"losses,omitempty"`
+	Cost   *Cost                `json:"cost,omitempty"`
+	Error  string               `json:"error,omitempty"`
+	Broken bool                 `json:"broken,omitempty"` // the error is ErrTwoHolders
 }
 
 // A Cost is the resource use of a client, in its process and at its server.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/exclusion"
-	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/system"
+	"github.com/pglatch/pglatch/internal/histogram"
 )
 
 // A Load makes workers take and release locks for some time.
@@ -26,8 +26,8 @@ type Load struct {
 
 // A Sample is the result of one system under a Load.
 type Sample struct {
-	OpsPerSecond float64          `json:"ops_per_s"`
-	Latencies    *gauge.Histogram `json:"latencies"`
+	OpsPerSecond float64              `json:"ops_per_s"`
+	Latencies    *histogram.Histogram `json:"latencies"`
 }
 
 // grace is how long a cycle may continue after the end of the load. Longer waits are canceled,
@@ -54,7 +54,7 @@ func (l Load) Run(ctx context.Context, client system.Client, table *exclusion.Ta
 		all.Go(func() { w.run(ctx) })
 	}
 	all.Wait()
-	s := Sample{Latencies: new(gauge.Histogram)}
+	s := Sample{Latencies: new(histogram.Histogram)}
 	for _, w := range workers {
 		s.OpsPerSecond += w.ops / l.Duration.Seconds()
 		s.Latencies.Merge(&w.latencies)

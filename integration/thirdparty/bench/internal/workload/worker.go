@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/exclusion"
-	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/gauge"
 	"github.com/pglatch/pglatch/integration/thirdparty/bench/internal/system"
+	"github.com/pglatch/pglatch/internal/histogram"
 )
 
 // A worker makes one cycle after the other.
@@ -24,7 +24,7 @@ type worker struct {
 	granted   time.Duration // of the cycle, if waits are measured; 0 = not yet
 	cycles    int
 	ops       float64 // within the load's time; a cycle across its end counts in part
-	latencies gauge.Histogram
+	latencies histogram.Histogram
 	err       error
 }
 

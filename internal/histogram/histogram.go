@@ -1,5 +1,5 @@
-// Package gauge measures durations without storing each of them.
-package gauge
+// Package histogram measures durations without storing each of them.
+package histogram
 
 import (
 	"math/bits"

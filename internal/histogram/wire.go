@@ -1,4 +1,4 @@
-package gauge
+package histogram
 
 import (
 	"encoding/json"
@@ -32,7 +32,7 @@ func (h *Histogram) UnmarshalJSON(data []byte) error {
 	*h = Histogram{max: w.Max}
 	for b, c := range w.Counts {
 		if b < 0 || b >= buckets {
-			return fmt.Errorf("gauge: bucket %d does not exist", b)
+			return fmt.Errorf("histogram: bucket %d does not exist", b)
 		}
 		h.counts[b] = c
 		h.n += uint64(c)
