@@ -49,3 +49,17 @@ func (b *builder) tabled() {
 		}
 	}
 }
+
+// NodeStates describes a node of a group of shards that does not simply take part.
+func NodeStates(away, drained, draining bool) (all []string) {
+	if away {
+		all = append(all, "away")
+	}
+	switch {
+	case drained && away:
+		all = append(all, "drained")
+	case drained || draining:
+		all = append(all, "draining")
+	}
+	return all
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/monitor/fleet"
 )
@@ -80,13 +81,7 @@ func groups(f *fleet.Fleet) Section {
 			pins[shard.Pin]++
 		}
 		for _, n := range g.Nodes {
-			var states []string
-			switch {
-			case n.Away:
-				states = append(states, "away")
-			case n.Drained || n.Draining:
-				states = append(states, "draining")
-			}
+			states := incident.NodeStates(n.Away, n.Drained, n.Draining)
 			if n.Refuses {
 				states = append(states, "refuses")
 			}

@@ -326,18 +326,19 @@ func TestTheShardsOfAGroupHaveTheirPinsAndMoves(t *testing.T) {
 		return all, trouble
 	}
 	g := fleet.Group{
-		Name: "tenant=7", Shards: 3, Owned: 2, Moves: 2, Nodes: []fleet.Node{{Identity: "a", Owned: 2, Fair: 2}, {Identity: "b", Fair: 1, Draining: true}},
+		Name: "tenant=7", Shards: 3, Owned: 2, Moves: 2, Nodes: []fleet.Node{{Identity: "a", Owned: 2, Fair: 2}, {Identity: "b", Fair: 1, Draining: true}, {Identity: "c", Away: true, Drained: true}},
 		List: []fleet.Shard{{Name: "x", Owner: "a", Pin: "a"}, {Name: "y", Owner: "a", Pin: "gone"}, {Name: "z", Pin: "a"}},
 	}
 	all, trouble := lines(g)
 	assert.Equal(t, [][]string{
 		{"tenant=7", "a", "2", "2", "2", "-"},
 		{"tenant=7", "b", "0", "1", "0", "draining"},
+		{"tenant=7", "c", "0", "0", "0", "away, drained"},
 		{"tenant=7", "gone", "0", "0", "1", "takes no part"},
 		{"tenant=7", "nobody", "1", "0", "0", "-"},
 		{"tenant=7", "all", "2", "3", "-", "2 moved in the last minute"},
 	}, all)
-	assert.Equal(t, 3, trouble)
+	assert.Equal(t, 4, trouble)
 
 	g = fleet.Group{Name: "tenant=7", Shards: 1, Owned: 1, Nodes: []fleet.Node{{Identity: "a", Owned: 1, Fair: 1}}, List: []fleet.Shard{{Name: "x", Owner: "a"}}}
 	all, trouble = lines(g)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/incident"
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
@@ -104,16 +105,7 @@ func (l listing) writeNodes(app *program.App, w *bytes.Buffer) {
 
 // state describes the special state of a node.
 func (n node) state() string {
-	var all []string
-	if n.Away {
-		all = append(all, "away")
-	}
-	switch {
-	case n.Drained && n.Away:
-		all = append(all, "drained")
-	case n.Drained || n.Draining:
-		all = append(all, "draining")
-	}
+	all := incident.NodeStates(n.Away, n.Drained, n.Draining)
 	switch n.Refuses {
 	case "":
 	case "*":

@@ -216,19 +216,12 @@ func (v *view) group(g *fleet.Group, has func(...string) bool) groupView {
 
 // states describes the special state of a node.
 func states(n nodeView) (all []string) {
-	for _, s := range []struct {
-		is   bool
-		text string
-	}{
-		{n.Hung, "hung: its process does not answer"},
-		{n.Away, "away"},
-		{n.Drained && n.Away, "drained"},
-		{!n.Away && (n.Drained || n.Draining), "draining"},
-		{n.Refuses, "cannot claim some shards"},
-	} {
-		if s.is {
-			all = append(all, s.text)
-		}
+	if n.Hung {
+		all = append(all, "hung: its process does not answer")
+	}
+	all = append(all, incident.NodeStates(n.Away, n.Drained, n.Draining)...)
+	if n.Refuses {
+		all = append(all, "cannot claim some shards")
 	}
 	return all
 }
