@@ -67,9 +67,9 @@ func Holders(t *testing.T, conn *pgx.Conn) []int {
 }
 
 // RequireWaiting waits until a session is in the queue for a lock.
-func RequireWaiting(t *testing.T, conn *pgx.Conn) {
+func RequireWaiting(t testing.TB, conn *pgx.Conn) {
 	t.Helper()
-	await.Until(t, await.Soon, func() bool {
+	await.Until(t, await.Patience, func() bool {
 		var waits bool
 		err := conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits)

@@ -20,6 +20,7 @@ import (
 	"github.com/pglatch/pglatch/cmd/internal/supervise"
 	"github.com/pglatch/pglatch/internal/renew"
 	"github.com/pglatch/pglatch/internal/test/await"
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
@@ -102,12 +103,7 @@ func (d *Pair) cut() (overlap int, late time.Duration) {
 	first := d.all()[0]
 	d.join(d, d.dsn)
 	look := pgtest.Connect(d, d.dsn)
-	await.Until(d, await.Patience, func() bool {
-		var waits bool
-		err := look.QueryRow(d.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits)
-		return err == nil && waits
-	}, "the second node waits")
+	clitest.RequireWaiting(d, look) // the second node
 	lateness := measureLateness()
 	d.proxy.Set(faultproxy.Hold)
 	await.Until(d, await.Patience, func() bool {
