@@ -67,7 +67,7 @@ func Holders(t *testing.T, conn *pgx.Conn) []int {
 }
 
 // RequireWaiting waits until a session is in the queue for a lock.
-func RequireWaiting(t testing.TB, conn *pgx.Conn) {
+func RequireWaiting(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	await.Until(t, await.Patience, func() bool {
 		var waits bool

@@ -103,7 +103,7 @@ func (d *Pair) cut() (overlap int, late time.Duration) {
 	first := d.all()[0]
 	d.join(d, d.dsn)
 	look := pgtest.Connect(d, d.dsn)
-	clitest.RequireWaiting(d, look) // the second node
+	clitest.RequireWaiting(d.T, look) // the second node
 	lateness := measureLateness()
 	d.proxy.Set(faultproxy.Hold)
 	await.Until(d, await.Patience, func() bool {
