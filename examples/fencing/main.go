@@ -172,11 +172,9 @@ func runWriter(ctx context.Context, n *demokit.Node) error {
 	n.Log.Info(checked, slog.Uint64("token", held.FencingToken()))
 	<-n.Next // The process is stopped here. When it resumes, it knows nothing of the pause.
 	outcome := stored
-	err = target.write(ctx, held.Claim(), "by writer-1, too late")
-	switch {
-	case errors.Is(err, errRefused):
+	if err = target.write(ctx, held.Claim(), "by writer-1, too late"); errors.Is(err, errRefused) {
 		outcome = err.Error()
-	case err != nil:
+	} else if err != nil {
 		return err
 	}
 	n.Log.Info(answered, slog.String("outcome", outcome))

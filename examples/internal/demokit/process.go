@@ -82,7 +82,6 @@ type Process struct {
 
 	Name string
 	URL  string
-
 	demo *Demo
 }
 

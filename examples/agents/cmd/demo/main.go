@@ -96,8 +96,9 @@ func main() {
 // A demo is the state that the scenes share.
 type demo struct {
 	*demokit.Demo
-	a, b *demokit.Process // the replicas
-	page string           // the monitor's
+	a, b  *demokit.Process // the replicas
+	page  string           // the monitor's
+	waits int              // that timed out
 }
 
 // An agent is one that the demo plays.
