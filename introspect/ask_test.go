@@ -315,7 +315,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var order = namespace.Must(7, "order")
 
-// waits is a wait for one order of a caller who holds others.
+// waits returns the wait of a caller for one order, while it holds others.
 func waits(id uint64, since time.Duration, want int64, holds ...int64) introspect.Wait {
 	w := introspect.Wait{ID: id, Key: order.ID(want).String(), Tag: order.ID(want).Tag(), Age: since}
 	for _, h := range holds {
@@ -333,7 +333,7 @@ func TestACycleThroughProcessesIsFoundAndNamed(t *testing.T) {
 	a := introspect.Answers{Answers: []introspect.Answer{
 		process("a", waits(1, 3*time.Second, 2, 1), waits(2, time.Second, 9)),
 		process("b", waits(1, 2*time.Second, 3, 2, 8)),
-		process("c", waits(5, 4*time.Second, 1, 3), waits(6, time.Second, 8, 9)), // 9 waits for nobody who waits
+		process("c", waits(5, 4*time.Second, 1, 3), waits(6, time.Second, 8, 9)), // the holder of 9 does not wait
 	}}
 	cycles := a.Cycles()
 	require.Len(t, cycles, 1)

@@ -143,6 +143,7 @@ func (g *game) awaitEven() {
 	g.await("the nodes to own all shards evenly", g.uneven)
 }
 
+// uneven returns which nodes do not have their part; "" = all have it. Its arguments are those of await.
 func (g *game) uneven(latest map[int]judge.Tenure, since time.Time) string {
 	parts, missing := g.parts(latest, since)
 	low, high := listed/len(g.Nodes), (listed+len(g.Nodes)-1)/len(g.Nodes)

@@ -337,7 +337,8 @@ func TestACertificateWithTwoCommonNamesHasNone(t *testing.T) {
 	}
 }
 
-// A client that ends its side of the connection cannot be told from one that hung up: it holds nothing, and is told why.
+// A server cannot distinguish a client that ends its side of the connection from one that hung up. The client holds
+// nothing, and its answer gives the reason.
 func TestAHalfClosedClientIsToldWhyItGetsNothing(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()

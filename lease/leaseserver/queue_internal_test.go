@@ -54,7 +54,7 @@ func ask(holder string) lease.AcquireRequest {
 	return lease.AcquireRequest{Name: "job", Holder: holder, TTL: 10 * time.Hour}
 }
 
-// A preparing store counts what becomes of the hand-overs that it prepares.
+// A preparing store counts how the hand-overs that it prepares end.
 type preparing struct {
 	*leasetest.Store
 	fails                     atomic.Bool
