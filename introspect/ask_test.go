@@ -333,7 +333,7 @@ func TestACycleThroughProcessesIsFoundAndNamed(t *testing.T) {
 	a := introspect.Answers{Answers: []introspect.Answer{
 		process("a", waits(1, 3*time.Second, 2, 1), waits(2, time.Second, 9)),
 		process("b", waits(1, 2*time.Second, 3, 2, 8)),
-		process("c", waits(5, 4*time.Second, 1, 3), waits(6, time.Second, 8, 9)), // the holder of 9 does not wait
+		process("c", waits(5, 4*time.Second, 1, 3), waits(6, time.Second, 8, 9)), // 9 is in no cycle: who waits for it holds nothing
 	}}
 	cycles := a.Cycles()
 	require.Len(t, cycles, 1)
